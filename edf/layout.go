@@ -187,7 +187,8 @@ func (l *layout) remove(before *layout, index uint32) {
 	e.class = noClass
 }
 
-// insert puts an endpoint without a class into that of a weight, divided by scale.
+// insert adds an endpoint without a class to the class of weight, which the caller has divided by
+// scale.
 func (l *layout) insert(before *layout, index, weight uint32) {
 	k, free := -1, -1
 	for i := range l.classes {
@@ -218,7 +219,7 @@ func (l *layout) insert(before *layout, index, weight uint32) {
 }
 
 // previous returns the endpoint whose turn in class k comes before that of index, which need
-// not be in the class: the next lower endpoint, or otherwise the last one. It searches
+// not be in the class: the next lower endpoint, or the last one if none is lower. It searches
 // backwards from the index and forwards from the first endpoint at the same time, so the search
 // is short both in a large class and in a small one.
 func (l *layout) previous(k, index uint32) uint32 {

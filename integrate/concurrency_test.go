@@ -100,7 +100,7 @@ func TestAdaptiveConcurrency(t *testing.T) {
 				t.Errorf("status is %+v", s)
 			}
 			x, err := integrate.Explain(context.Background(), cc, "/grpc.testing.TestService/EmptyCall")
-			if err != nil || !strings.Contains(x.String(), "lets 2 RPCs be in flight, and 2 are") {
+			if err != nil || !strings.Contains(x.String(), "limit of 2 RPCs in flight, 2 in flight") {
 				t.Errorf("the explanation does not tell: %v\n%v", err, x)
 			}
 			if n := metrics.Sum("xdslb.client.concurrency_rejections", "xds:///"+target); n != 4 {

@@ -14,9 +14,9 @@ import (
 // router, fault injection (A33), stateful session affinity (A55), admission control and adaptive
 // concurrency.
 //
-// Control planes configure a filter in a listener's chain, with the message Config, and may
-// override that, with the message Override, for a virtual host, a route, or a weighted cluster of
-// a route. The most specific one is used (A39).
+// Control planes configure a filter in a listener's chain, with the message Config. They may
+// override its configuration, with the message Override, for a virtual host, a route, or a weighted
+// cluster of a route. The most specific override is used (A39).
 type HTTPFilter struct {
 	// Config and Override are the full names of the messages, such as "acme.filters.v1.Tenant";
 	// they may be the same. Without Override the filter cannot be overridden.

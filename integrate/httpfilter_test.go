@@ -186,7 +186,7 @@ func TestHTTPFilter(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := cc.Invoke(ctx, "/off/m", &testgrpc.Empty{}, &testgrpc.Empty{}); status.Code(err) != codes.Unimplemented {
-		t.Errorf("/off/: RPC fails with %v, want what the backend says", err)
+		t.Errorf("/off/: RPC fails with %v, want the backend's status", err)
 	}
 }
 

@@ -309,12 +309,12 @@ func TestAbortedRPCEnds(t *testing.T) {
 			want = codes.Internal
 		}
 		if _, err := call(t, cc, finished); status.Code(err) != want || !slices.Equal(ends, []codes.Code{want}) {
-			t.Errorf("a unary RPC ends with %v, and OnFinish was told %v; want %v, once", err, ends, want)
+			t.Errorf("a unary RPC ends with %v, and OnFinish got %v; want %v, once", err, ends, want)
 		}
 		ends = nil
 		_, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(t.Context(), finished)
 		if status.Code(err) != code || !slices.Equal(ends, []codes.Code{code}) {
-			t.Errorf("a stream ends with %v, and OnFinish was told %v; want %v, once", err, ends, code)
+			t.Errorf("a stream ends with %v, and OnFinish got %v; want %v, once", err, ends, code)
 		}
 	}
 }

@@ -203,13 +203,13 @@ func TestSynchronousLost(t *testing.T) {
 	}
 }
 
-// TestSynchronousWithoutInterceptors: RPCs go by earlier answers, which is logged, and in the
-// status. Streams do so on any channel.
+// TestSynchronousWithoutInterceptors: RPCs use the results of earlier probes, which is logged, and in
+// the status. Streams do so on any channel.
 func TestSynchronousWithoutInterceptors(t *testing.T) {
 	list, control := synchronousFleet(t)
 	cc := withoutInterceptors(t, control.Bootstrap("n"), target)
 	allReady(t, cc, list)
-	const want = "probes for each RPC: xdslb_prequal goes by earlier ones"
+	const want = "probes for each RPC: xdslb_prequal uses the results of earlier probes"
 	kit.WaitFor(t, "the note in the status", func() bool { return slices.Contains(statusOf(t, cc).Unapplied, want) }) // the link hears of it a moment later than picks
 	logs.WantOne(t, target, want)
 

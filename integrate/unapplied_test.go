@@ -90,7 +90,7 @@ func TestMissingInterceptorsAreLogged(t *testing.T) {
 	}
 	found := append(logs.With(target, "not_applied", "chaos-monkey"), logs.With("plain.log.test", "not_applied")...)
 	if len(found) > 0 {
-		t.Errorf("of channels that lack nothing the log says: %s", found)
+		t.Errorf("log lines about channels that lack nothing: %s", found)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestOrderIsLogged(t *testing.T) {
 		}
 	}
 	if found := logs.With("filter.log.test", "interceptor"); len(found) > 0 || backends[1].Calls()-before != 6 {
-		t.Errorf("of a filter that adds a header the log says %q, and %d of 6 RPCs went to the route of the headers before", found, backends[1].Calls()-before)
+		t.Errorf("log lines about a filter that adds a header: %q; %d of 6 RPCs went to the route of the headers before", found, backends[1].Calls()-before)
 	}
 }
 

@@ -274,7 +274,7 @@ func TestZonesFollowTheFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := strings.Count(x.String(), "its zone gets no RPCs of this channel"); n != 3 {
-		t.Errorf("said of %d endpoints, want 3:\n%s", n, x)
+		t.Errorf("the reason is given for %d endpoints, want 3:\n%s", n, x)
 	}
 }
 

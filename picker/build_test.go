@@ -103,7 +103,7 @@ func TestRebuild(t *testing.T) {
 			}
 			changed := slices.ContainsFunc(changes, func(ch ClusterChange) bool { return ch.Index == i })
 			if !changed && a != before.clusters.At(i) || changed && a == before.clusters.At(i) {
-				t.Fatalf("cluster %d: changed: %v, but not so in the snapshot", i, changed)
+				t.Fatalf("cluster %d: changed = %v, and the snapshot differs", i, changed)
 			}
 			r := rng.Uint64()
 			outcome := func(s *Snapshot) Outcome {

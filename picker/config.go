@@ -197,7 +197,7 @@ type Route struct {
 
 	// Used by interceptors, not by picks.
 	Timeout       *time.Duration // A31: nil inherits the listener's, 0 means no timeout
-	Retry         *RetryPolicy   // A44, of the route, or otherwise of its virtual host
+	Retry         *RetryPolicy   // A44, of the route, or of its virtual host if the route has none
 	Hedge         bool           // Envoy's hedge_on_per_try_timeout; Retry has a PerTryTimeout
 	Overrides     map[string]any // filter instance name to configuration (A39)
 	HostOverrides map[string]any // from its virtual host, for filters without an entry in Overrides

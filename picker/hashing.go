@@ -31,8 +31,8 @@ type hashing struct {
 // RandomHashes provides the hashes of RPCs that have nothing to hash. Each is drawn once per
 // RPC rather than once per pick (A42). It must be safe for concurrent use.
 type RandomHashes interface {
-	// Of returns the hash that Keep stored for the RPC of a context, or otherwise drawn, a
-	// random word.
+	// Of returns the hash that Keep stored for the RPC of a context. If there is none, it
+	// returns drawn, a random word.
 	Of(ctx context.Context, drawn uint64) (hash uint64)
 	// Keep stores the hash of an RPC that has to wait for its host. The RPC will be picked
 	// again.

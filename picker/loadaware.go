@@ -138,9 +138,9 @@ func loadRouting(leaf *Leaf, localities []LocalityState, inputs []groupInput) *L
 	r := &LocalityRouting{InForce: true, Own: here}
 	switch {
 	case here == LocalityID{}:
-		r.Reason = "by what is left of each locality: the node of the bootstrap has no locality"
+		r.Reason = "by unused capacity: the node of the bootstrap has no locality"
 	case own < 0 || all[own].endpoints == 0:
-		r.Reason = "by what is left of each locality: the own one has no endpoint to pick"
+		r.Reason = "by unused capacity: the own locality has no endpoint to pick"
 	case all[own].endpoints == total:
 		r.Reason = "all stay in the own locality: no other has an endpoint to pick"
 	case preferred:

@@ -69,8 +69,8 @@ type pathRun struct {
 }
 
 // split fills in a node, whose up and minRoute are still those of its parent, and adds its
-// children, starting at index child. The label is the common prefix of all entries, which is
-// that of the first and last one. Shorter values sort first.
+// children, starting at index child. The label is the common prefix of all entries, which equals
+// the common prefix of the first and last entry. Shorter values sort first.
 func (x *pathIndex) split(node int32, r pathRun, child int32) (children []pathRun) {
 	n, e := &x.nodes[node], r.entries
 	end := r.at + commonPrefix(e[0].value[r.at:], e[len(e)-1].value[r.at:])

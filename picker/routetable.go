@@ -60,7 +60,7 @@ type headerCondition struct {
 const noRoute = math.MaxInt32
 
 // newRouteTable compiles routes, and keeps a reference to them. clusters maps the names of
-// clusters to their indexes. O(routes·log routes), without the headers.
+// clusters to their indexes. O(routes·log routes), not counting header matchers.
 func newRouteTable(routes []Route, clusters map[string]int32) (*routeTable, error) {
 	t := &routeTable{routes: make([]route, len(routes)), always: -1, only: -1}
 	slots := make(map[string]int)

@@ -67,8 +67,8 @@ const (
 // Begin counts an RPC that begins at time now.
 func (t *Timing) Begin(now int64) { t.sums.Add(1 - uint64(now)<<inFlightBits) }
 
-// End ends an RPC. An RPC that was never sent is not measured. A canceled RPC counts with the
-// time until its cancelation, a lower bound.
+// End ends an RPC. An RPC that was never sent is not measured. The duration of a canceled RPC is
+// the time until its cancelation, a lower bound.
 func (t *Timing) End(now int64, r CallResult) {
 	t.sums.Add(uint64(now)<<inFlightBits - 1)
 	switch r {

@@ -138,7 +138,7 @@ func localityOff(own LocalityID, format string, args ...any) *LocalityRouting {
 func zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *LocalityRouting {
 	z, origin := leaf.Policy.ZoneAware, leaf.Origin
 	if origin == nil {
-		return localityOff(LocalityID{}, "it is not known where the client is")
+		return localityOff(LocalityID{}, "the client's locality is unknown")
 	}
 	off := func(format string, args ...any) *LocalityRouting {
 		return localityOff(origin.Locality, format, args...)
@@ -162,7 +162,7 @@ func zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *LocalityRouting
 	case len(origin.Fleet) < 2 && z.ForceLocal == 0:
 		return off("the own fleet is in one zone")
 	case priority != 0:
-		return off("priority %d is in use, and it is for priority 0", priority)
+		return off("priority %d is in use, and zone-aware routing applies only to priority 0", priority)
 	case alive < z.MinEndpoints:
 		return off("%d endpoints have not failed, less than min_cluster_size %d", alive, z.MinEndpoints)
 	case z.Enabled == 0:

@@ -217,7 +217,7 @@ func TestZoneAware(t *testing.T) {
 		}, []float64{1}, "one locality"},
 		{"no fleet yet", on, nil, nil, even, "not known yet"},
 		{"no fleet", on, nil, func(w *world) { w.leaf(0).Origin.Err = errors.New("lost") }, even, "lost"},
-		{"no origin", on, nil, func(w *world) { w.leaf(0).Origin = nil }, even, "where the client is"},
+		{"no origin", on, nil, func(w *world) { w.leaf(0).Origin = nil }, even, "locality is unknown"},
 		{"no fleet, not flat", on, nil, func(w *world) { w.leaf(0).Policy.Flat = false }, []float64{1. / 8, 2. / 8, 5. / 8}, "not known yet"},
 		{"priority 1", on, []uint32{5, 3, 2}, func(w *world) {
 			w.leaf(0).Priorities = append([]Priority{{}}, w.leaf(0).Priorities...)

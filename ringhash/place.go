@@ -16,9 +16,9 @@ import (
 // Host is one host of a [Ring] or [Maglev]. Hosts are identified by their index in the list
 // passed by the caller.
 type Host struct {
-	// Key determines the position of the host: the endpoint's hash_key (gRFC A76) or otherwise
-	// its first address as "ip:port" (T-RING-2). Hosts with the same key have the same points;
-	// see the package documentation.
+	// Key determines the position of the host: the endpoint's hash_key (gRFC A76), or
+	// its first address as "ip:port" if it has no hash_key (T-RING-2). Hosts with the same key
+	// have the same points; see the package documentation.
 	Key string
 
 	// Weight is the host's share relative to the sum of all weights, which must

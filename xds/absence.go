@@ -48,7 +48,7 @@ func (t *subscriptions) expireLocked(sub *subscription) {
 	case !t.heard:
 		// The behavior of a go-control-plane SnapshotCache in ADS mode towards clients that
 		// request only some of the resources (T-XDS-17).
-		hint = fmt.Sprintf("; it has sent no %v response at all on this stream, like a server that waits to be asked for every resource it has", t.typ)
+		hint = fmt.Sprintf("; it has sent no %v response on this stream; it may send none until the client requests every resource that it has", t.typ)
 	}
 	err := fmt.Errorf("xdslb: %v resource %q not found: xDS server %q is connected but has not sent it within %v%s", t.typ, e.key.name, p.cfg.URI, p.core.resourceTimeout(p.cfg), hint)
 	if !p.cfg.ResourceTimerIsTransientError {

@@ -33,7 +33,7 @@ func Acquire(cfg *bootstrap.Config, opts Options) *Client {
 	cfg.LogTo(opts.Logger)
 	c, differs := acquire(cfg, opts.withDefaults())
 	if differs != "" {
-		loggerOr(opts.Logger).Info("xdslb: another client of the same xDS servers, since an option differs", "option", differs, "node", c.NodeID())
+		loggerOr(opts.Logger).Info("xdslb: creating another client of the same xDS servers, since an option differs", "option", differs, "node", c.NodeID())
 	}
 	if c.shareLogger(opts.Logger) {
 		opts.Logger.Info("xdslb: the client of these xDS servers is shared and uses its first Logger", "node", c.NodeID())

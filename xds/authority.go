@@ -143,8 +143,8 @@ func (a *authority) checkLocked() {
 	}
 }
 
-// exhaustedLocked reports whether no server of the chain can be reached. The last one
-// can fail while an earlier one is connected again and has not responded yet.
+// exhaustedLocked reports whether no server of the chain can be reached. The last server
+// can fail while an earlier server is connected again and has not responded yet.
 func (a *authority) exhaustedLocked() bool {
 	return len(a.servers) == len(a.chain) && !slices.ContainsFunc(a.servers, func(s *server) bool { return s.err == nil })
 }

@@ -128,10 +128,10 @@ func (c *Client) ResolveNow() {
 	c.lookups.againLocked()
 }
 
-// Conn returns the channel to a server, which ADS uses as well, for load
-// reports. server is the Key of a server of the bootstrap, as in
-// picker.LoadReporting. The caller must call release after the use of the
-// channel, and must not close it.
+// Conn returns the channel to a server for load reports. ADS uses the same
+// channel. server is the Key of a server of the bootstrap, as in
+// picker.LoadReporting. The caller must call release after its last use of the
+// channel, and must not close the channel.
 func (c *Client) Conn(server string) (conn grpc.ClientConnInterface, release func(), err error) {
 	cfg := c.pool.known[server]
 	if cfg == nil {

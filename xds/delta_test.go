@@ -395,7 +395,7 @@ func TestDeltaForgets(t *testing.T) {
 		w.cancel()
 		advance(time.Second)
 		if n := h.entries(); n != before {
-			t.Errorf("%d entries of %d: what was left is kept for a while", n, before)
+			t.Errorf("%d entries, want %d: entries without watchers are kept for a while", n, before)
 		}
 		for _, typ := range []resource.Type{lds, rds, cds, eds} {
 			cp.mustDelta().Remove(typ.URL(), "svc")

@@ -127,15 +127,15 @@
 //   - ResourceStatus.Version is the version of the resource, not of the response, in the incremental
 //     variant.
 //   - A server that has received the versions of all wanted resources need not send anything. If it
-//     is silent for as long as it may take to send a resource, it counts as one that
+//     sends nothing for Options.ResourceTimeout, it counts as having
 //     responded (A57). A stream that ends earlier is a failure, which only delays the next one by the
 //     backoff.
 //   - The subscriptions that the server has are known exactly: a name that is not wanted any
 //     more is always unsubscribed from. A name that is wanted again is subscribed to again a tenth of
 //     a second later, so that earlier responses have arrived, since responses do
 //     not identify the request that they answer. The cache is used meanwhile.
-//   - A server has to answer a new subscription. If it is silent for as long as it may take to send
-//     a resource, it does not have the resource, even if the cache has an earlier version.
+//   - A server has to answer a new subscription. If it sends nothing for
+//     Options.ResourceTimeout, it does not have the resource, even if the cache has an earlier version.
 //   - A request has about 1 MiB of names and versions at most. Versions that are not claimed, because
 //     there is no room, or because the server has refused the request before (RESOURCE_EXHAUSTED),
 //     are sent again.

@@ -282,8 +282,8 @@ func testConcurrentUse(t *testing.T, opts xds.Options) {
 	tasks.Wait()
 }
 
-// TestWithholdingServer checks the hint about a server that waits to be asked
-// for all that it has (T-XDS-17), as go-control-plane's SnapshotCache does in
+// TestWithholdingServer checks the hint about a server that sends nothing until
+// all of its resources are requested (T-XDS-17), as go-control-plane's SnapshotCache does in
 // ADS mode.
 func TestWithholdingServer(t *testing.T) {
 	snapshots := cache.NewSnapshotCache(true, cache.IDHash{}, nil)
@@ -321,7 +321,7 @@ func TestWithholdingServer(t *testing.T) {
 	w := watch(c, "svc")
 	defer w.cancel()
 	w.wait(t, "the hint", func(o outcome) bool {
-		return o.err != nil && strings.Contains(o.err.Error(), "waits to be asked for every resource")
+		return o.err != nil && strings.Contains(o.err.Error(), "until the client requests every resource")
 	})
 }
 

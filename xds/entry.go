@@ -175,8 +175,8 @@ const (
 	ready                        // known, possibly to be missing
 )
 
-// shouldReplace reports whether a value in use is replaced by a newer one: only if the newer one is
-// complete, or if there is nothing to lose (T-WATCH-2, A88).
+// shouldReplace reports whether a value in use is replaced by a newer value: if the newer value is
+// complete, or if it is temporarily unavailable and the value in use is not complete (T-WATCH-2, A88).
 func shouldReplace(have, want readiness) bool {
 	return want == ready || want == unreachable && have != ready
 }

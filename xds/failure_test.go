@@ -75,7 +75,7 @@ func TestOutage(t *testing.T) {
 		late := h.watch("late")
 		late.fails(t, `"late"`, "refused")
 		if n := w.got().updates; n != 1 {
-			t.Errorf("%d updates for a target that is well, want 1", n)
+			t.Errorf("%d updates for a healthy target, want 1", n)
 		}
 
 		cp.serve(endpointsAt("svc", 2))
@@ -257,7 +257,7 @@ func TestDeletion(t *testing.T) {
 						w.fails(t, `resource "svc" of type "ListenerResource" has been removed`, "node-1")
 					default:
 						if err := w.cluster(t, "svc").Err; err == nil || !strings.Contains(err.Error(), "has been removed") {
-							t.Errorf("cluster error = %v, want one that says removed", err)
+							t.Errorf("cluster error = %v, want one with \"removed\"", err)
 						}
 					}
 					want := Acked

@@ -51,7 +51,7 @@ func TestEvents(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{Linger: -1})
 		if got := h.c.Events("svc", "svc"); got != nil {
-			t.Errorf("events of what nobody watches: %v", got)
+			t.Errorf("events of resources that are not watched: %v", got)
 		}
 		w := h.watch("svc")
 		h.watch("other")
@@ -85,7 +85,7 @@ func TestEvents(t *testing.T) {
 		h.follow(&others, "other", "Connected cp", "StreamFailed cp", "Missing Listener other cp", "TargetFailed", "Connected cp")
 		w.cancel()
 		if got := h.c.Events("svc", "svc"); got != nil {
-			t.Errorf("events of what nobody watches any more: %v", got)
+			t.Errorf("events of resources that are no longer watched: %v", got)
 		}
 	})
 }

@@ -189,7 +189,7 @@ func TestLoggerIsShared(t *testing.T) {
 		synctest.Wait()
 		books[0].WantOne(t, "the message")
 		if got := books[1].With(""); len(got) != 1 || !strings.Contains(got[0], "its first Logger") {
-			t.Errorf("on the other Logger: %q, want one line that says where the others are", got)
+			t.Errorf("on the other Logger: %q, want one line that names the first Logger", got)
 		}
 		for _, c := range clients {
 			c.Release()

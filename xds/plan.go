@@ -39,7 +39,7 @@ type plan struct {
 // On each of three levels (the plan, the leaves of a cluster, the endpoints of a leaf) the wanted
 // version may lack a part that was requested only now. Then the version in use stays in use, and is
 // kept up to date, until the part has arrived or is known to be missing (T-WATCH-2). A part that is
-// unavailable at present counts as missing only if there is nothing to lose (A88); see
+// temporarily unavailable counts as missing only if no complete version is in use (A88); see
 // shouldReplace. Hence a failure of a control plane does not remove a configuration.
 //
 // Only stale clusters are evaluated: see dependency.go.

@@ -223,7 +223,7 @@ func TestUnknownType(t *testing.T) {
 		cp.respond(lds, &discoveryv3.DiscoveryResponse{TypeUrl: "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", VersionInfo: "1"})
 		cp.send(eds, "1", endpointsAt("svc", 1))
 		if got := s.Requests(""); len(got) != before {
-			t.Errorf("%d requests in answer to resources nobody asked for: %v", len(got)-before, got[before:])
+			t.Errorf("%d requests in response to resources that were not requested: %v", len(got)-before, got[before:])
 		}
 		cp.send(lds, "1", listenerTo("svc", "svc"))
 		cp.asked(rds, "svc")
@@ -237,7 +237,7 @@ func TestResourceTwice(t *testing.T) {
 		_, cp, w := serving(t, Options{})
 		cp.send(eds, "2", endpointsAt("svc", 8), endpointsAt("svc", 9))
 		if _, nacks, detail := cp.counts(eds); nacks != 1 || !strings.Contains(detail, "second") {
-			t.Errorf("%d NACKs, the latest saying %q; want one that says there is a second", nacks, detail)
+			t.Errorf("%d NACKs, the latest %q; want one that reports a second", nacks, detail)
 		}
 		w.serves(t, "svc", "svc 8")
 	})
@@ -269,7 +269,7 @@ func TestExtraResources(t *testing.T) {
 		cp.send(rds, "1", routesTo("svc", "svc"))
 		cp.send(cds, "1", badCluster("other"), clusterTo("svc", "svc"))
 		if _, nacks, detail := cp.counts(cds); nacks != 0 {
-			t.Errorf("a resource that nobody asked for was rejected: %s", detail)
+			t.Errorf("a resource that was not requested was rejected: %s", detail)
 		}
 		cp.send(eds, "1", endpointsAt("svc", 1))
 		w.must(t)
@@ -369,7 +369,7 @@ func TestAskedMeanwhile(t *testing.T) {
 	r.split()
 	r.compare()
 	if !r.items[0].skip {
-		t.Fatal("a resource that nobody asked for is looked at")
+		t.Fatal("a resource that was not requested is decoded")
 	}
 	d.c.Watch("other", "other", &counter{})
 	for subscribed := false; !subscribed; {

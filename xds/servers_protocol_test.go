@@ -86,7 +86,7 @@ func TestXDS2NewStream(t *testing.T) {
 			}
 		}
 		if got := s.requests(rds); len(got) != 0 {
-			t.Errorf("RDS requests %q, and nobody wants routes", got)
+			t.Errorf("RDS requests %q, want none", got)
 		}
 	})
 }
@@ -190,7 +190,7 @@ func TestXDS6Absence(t *testing.T) {
 		cp.resend(lds, "svc")
 		cp.update(targetOf("other", 9)...)
 		if got := late.got(); got.errs+got.updates != 0 {
-			t.Errorf("%d errors and %d updates of what was not there yet; %v", got.errs, got.updates, got.err)
+			t.Errorf("%d errors and %d updates of a target that has no resources yet; %v", got.errs, got.updates, got.err)
 		}
 		// Neither EDS nor RDS have a say in what is gone; it can be told of, though.
 		cp.set(listenerTo("svc", "svc"), clusterTo("svc", "svc"))

@@ -149,9 +149,9 @@ func (s *session) respondedLocked() {
 	}
 }
 
-// silentLocked is called when the server has sent nothing for as long as it may take to send a
-// resource. If the request had the versions of all resources, the server has nothing to
-// send, and counts as one that has responded.
+// silentLocked is called when the server has sent nothing for the time in which it must send a
+// resource (Options.ResourceTimeout). If the request had the versions of all resources, the server
+// has nothing to send, and counts as having responded.
 func (s *session) silentLocked() {
 	if lacking, _ := s.demandLocked(); s.claimed && !lacking {
 		s.quiet = true

@@ -88,7 +88,7 @@ func TestTTL(t *testing.T) {
 						t.Errorf("versions %v are claimed", v)
 					}
 				} else if v := cp.must().Requests(eds.URL())[0].VersionInfo; v != "" {
-					t.Errorf("version %q is claimed, of which something has been lost", v)
+					t.Errorf("version %q is claimed, though a part of it has expired", v)
 				}
 				w.serves(t, "svc", "svc 1")
 

@@ -43,7 +43,7 @@ func (w *world) check() {
 			w.t.Errorf("%v resource %q is lost: %v", e.key.typ, e.key.name, e.err)
 		}
 		if len(e.watchers) > 0 && e.err != nil && !e.transient && !w.harmed[e.key] {
-			w.t.Errorf("%v resource %q is well, and counts as %v: %v", e.key.typ, e.key.name, e.state, e.err)
+			w.t.Errorf("%v resource %q is unharmed, and its state is %v: %v", e.key.typ, e.key.name, e.state, e.err)
 		}
 	}
 	w.cached, w.member, w.hadGuest = cached, member, guest
@@ -222,5 +222,5 @@ func (w *world) deliver() {
 			return
 		}
 	}
-	w.t.Errorf("the client and its servers do not come to rest")
+	w.t.Errorf("the client and its servers do not become idle")
 }

@@ -21,7 +21,7 @@ type Figure struct {
 // the clients, with the same servers and RPCs in a minute after ten seconds.
 //
 // For overloaded servers the sketch's figures are too small: it omits the RPCs that have not
-// ended by the end of the run, which are the slowest. Here they count with the time until then.
+// ended by the end of the run, which are the slowest. Here their latency is the time until then.
 func Known() []Figure {
 	return []Figure{
 		{homogeneous, "anchor random", 227, 227}, {homogeneous, "ours round_robin", 188, 188},

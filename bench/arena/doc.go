@@ -87,9 +87,9 @@
 // servers (TestOracleNearCentralQueue), but it is greedy and not a bound: if the needs of RPCs
 // vary widely, a better policy is possible.
 //
-// A failed RPC counts with its timeout, otherwise rejecting RPCs would reduce latencies. An RPC
-// that has not ended by the end of the run counts with the time until then. Further figures are
-// the fraction of the RPCs that succeeded (goodput), the fraction sent to bad servers while
+// The latency of a failed RPC is its timeout, otherwise rejecting RPCs would reduce latencies.
+// The latency of an RPC that has not ended by the end of the run is the time until then. Further
+// figures are the fraction of the RPCs that succeeded (goodput), the fraction sent to bad servers while
 // they were bad, or to a zone other than the client's, attempts per RPC, the fraction of the
 // servers' capacity that was delivered in bad times and the time of recovery, the utilization
 // of the busiest server relative to the mean, additional messages per RPC (probes, reports),

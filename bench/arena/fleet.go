@@ -40,7 +40,7 @@ type Fleet struct {
 	FailAfter time.Duration
 	// Stubborn servers also work on RPCs that the client has given up, including queued ones.
 	Stubborn bool
-	// Timeout is the timeout of RPCs; 0 means no timeout. A failed RPC counts with the timeout,
+	// Timeout is the timeout of RPCs; 0 means no timeout. The latency of a failed RPC is the timeout,
 	// so that failing fast is not an advantage.
 	Timeout time.Duration
 	// Again is the number of times that applications repeat failed RPCs with new ones.

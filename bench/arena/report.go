@@ -71,8 +71,8 @@ type Verdict struct {
 	Worse []string
 }
 
-// Lost reports whether stock's best is significantly better than ours, by goodput or otherwise
-// by the 99th percentile.
+// Lost reports whether stock's best is significantly better than ours: by goodput, or by the
+// 99th percentile if goodput is equal.
 func (v *Verdict) Lost() bool { return better(v.Stock, v.Ours) }
 
 // better reports whether a is significantly better than b.
@@ -117,8 +117,8 @@ func Compare(a, b *Result) int {
 	return cmp.Or(cmp.Compare(math.Round(200*b.Goodput), math.Round(200*a.Goodput)), cmp.Compare(a.P99, b.P99))
 }
 
-// best returns the result with the higher goodput, or otherwise the lower 99th percentile; a
-// may be nil.
+// best returns the result with the higher goodput, or with the lower 99th percentile if goodput
+// is equal; a may be nil.
 func best(a, b *Result) *Result {
 	if a == nil || b.Goodput > a.Goodput+.005 || b.Goodput > a.Goodput-.005 && b.P99 < a.P99 {
 		return b

@@ -113,9 +113,8 @@ func (o *outcomes) count(now int64, ok bool) {
 	}
 }
 
-// failing returns the fraction of failed RPCs, in millionths. One additional RPC counts as
-// successful: a server without RPCs is not failing, and a server with a single failed RPC is
-// not useless.
+// failing returns the fraction of failed RPCs, in millionths. It adds one successful RPC, so that
+// the fraction is 0 without RPCs, and one half after a single RPC that failed.
 func (o *outcomes) failing(now int64) uint32 {
 	epoch := now/outcomeSpan + 1
 	ok, failed := int64(1), int64(0)

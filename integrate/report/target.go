@@ -59,7 +59,7 @@ type TargetStatus struct {
 	Routes  int  `json:"routes"` // of the virtual host
 	// RouteTable has the routes, in the order of matching (detail).
 	RouteTable []RouteStatus `json:"route_table,omitempty"`
-	// Watched is the time since which RPCs are counted by endpoint (detail).
+	// Watched is the time at which counting RPCs by endpoint began (detail).
 	Watched time.Time `json:"watched,omitzero"`
 	// Unapplied lists configured features that the channel does not apply, because it lacks
 	// interceptors (see DialOptions) or they are unsupported.

@@ -129,10 +129,11 @@ func (c *Config) LogTo(logger *slog.Logger) {
 	}
 }
 
-// CheckCertProvider returns an error if clusters cannot use an instance of CertProviders for
-// roots, or otherwise for the client's certificate. A file_watcher needs a file of roots, since
-// without one the system's roots would be trusted. It does not need a certificate: the client
-// then has none, as with grpc-go's xDS credentials. The error may be sent to control planes.
+// CheckCertProvider returns an error if clusters cannot use an instance of CertProviders: for root
+// certificates if roots is true, else for the client's certificate. For roots, a file_watcher must
+// name a file of roots, since without one the system's roots would be trusted. It need not name a
+// client certificate: the client then presents none, as with grpc-go's xDS credentials. The error may
+// be sent to control planes.
 func (c *Config) CheckCertProvider(instance string, roots bool) error {
 	p, ok := c.CertProviders[instance]
 	switch {
@@ -142,7 +143,7 @@ func (c *Config) CheckCertProvider(instance string, roots bool) error {
 			use = "root"
 		}
 		return fmt.Errorf("%s certificate provider instance name %.200q missing in bootstrap configuration (certificate_providers)", use, instance) // same text as grpc-go (D5)
-	case p.Unusable != nil: // the reason may quote the configuration, and this error leaves the process
+	case p.Unusable != nil: // the reason is omitted: it may quote the configuration, and this error may be sent to control planes
 		return fmt.Errorf("must be an instance whose plugin can be used: plugin %q is not registered in the client, or rejects its configuration (the client's log has the reason)", p.Plugin)
 	case p.Files == nil:
 		return nil

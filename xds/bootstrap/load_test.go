@@ -59,7 +59,7 @@ func TestLoadFails(t *testing.T) {
 		{"directory", dir, "", nil, []string{"file " + dir, "cannot be read"}},
 		{"empty", empty, minimal("a"), nil, []string{"file " + empty, "is empty", "xds_servers"}},
 		{"endless", "/dev/zero", "", nil, []string{"file /dev/zero", "larger than"}},
-		{"text as file", minimal("a"), "", nil, []string{"environment variable GRPC_XDS_BOOTSTRAP:", "holds JSON", "move the text to " + envText}},
+		{"text as file", minimal("a"), "", nil, []string{"environment variable GRPC_XDS_BOOTSTRAP:", "contains JSON", "move the text to " + envText}},
 		{"file as text", "", "/etc/xds.json", nil, []string{"environment variable " + envText, "line 1, column 1", "set " + envFile + " to its path"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

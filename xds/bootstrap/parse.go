@@ -56,7 +56,7 @@ func (p Parser) Load() (*Config, error) {
 			e := &Error{Source: source, Problem: "cannot be read: " + err.Error(), Fix: "make " + envFile + " the path of a file that this process may read", cause: err}
 			if strings.HasPrefix(strings.TrimSpace(name), "{") {
 				e.Source = "environment variable " + envFile
-				e.Problem = "is the path of a file, and holds JSON"
+				e.Problem = "must be the path of a file, but contains JSON"
 				e.Fix = "move the text to " + envText + " and unset " + envFile
 			}
 			return nil, e

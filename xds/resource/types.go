@@ -61,8 +61,8 @@ type VirtualHost struct {
 type Cluster struct {
 	Name string
 	Kind ClusterKind
-	// EDSService is the EDS resource name of a ClusterEDS: service_name, or otherwise the
-	// cluster's name.
+	// EDSService is the EDS resource name of a ClusterEDS: service_name, or the
+	// cluster's name if service_name is empty.
 	EDSService string
 	// ServiceName is service_name as received: the name of the service in load reports and
 	// circuit breakers (T-LRS-4). It may be empty.

@@ -280,8 +280,8 @@ func (st *adsStream) subLocked(t string) *subscription {
 	return sub
 }
 
-// answeredLocked counts a request, which may answer the latest response, as an ACK, or as a
-// NACK if detail is set.
+// answeredLocked counts a request. If answer is true, the request answers the latest response, and
+// the first such request also counts as an ACK, or as a NACK if detail is set.
 func (st *adsStream) answeredLocked(t string, sub *subscription, answer bool, detail *statuspb.Status) {
 	stats := st.ads.stats[t]
 	defer func() { st.ads.stats[t] = stats }()

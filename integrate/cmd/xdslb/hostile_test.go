@@ -87,7 +87,7 @@ func TestHostileErrors(t *testing.T) {
 		if all := s.out + s.errors; strings.ContainsAny(all, "\x1b\x07\u202e\r\u009b") {
 			t.Errorf("xdslb %v prints %q", args, all)
 		} else if args[0] != "watch" && !strings.Contains(all, "away") {
-			t.Errorf("xdslb %v does not say what is wrong: %q", args, all)
+			t.Errorf("xdslb %v does not report the error: %q", args, all)
 		}
 	}
 }

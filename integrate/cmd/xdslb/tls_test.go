@@ -54,7 +54,7 @@ func TestAttachCSDS(t *testing.T) {
 	args := []string{"attach", serveCSDS(t), "-csds", "-once", "-interval", "10ms"}
 	s := wantCall(t, exitOK, args, "ClusterLoadAssignment ACKED", "xds:///orders", "route 0", "cluster orders", "priority 0: 2 endpoints, 0 draining", "eu/a", "25 %", "75 %")
 	if strings.Contains(s.out, "READY") || strings.Contains(s.out, "observed") {
-		t.Errorf("CSDS knows of no connection, and the view is %s", s.out)
+		t.Errorf("CSDS shows no connections, and the view is %s", s.out)
 	}
 	r := xdstest.Service("orders", xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: w.backends[0].Addr(), Health: corev3.HealthStatus_DRAINING}, {Addr: w.backends[1].Addr(), Health: corev3.HealthStatus_UNHEALTHY}}})
 	r.Clusters[0] = xdstest.Cluster("orders", "orders", xdstest.MaxRequests(7))

@@ -65,7 +65,7 @@ type change uint8
 const (
 	render   change = 1 << iota // the next publication has to render the cluster
 	announce                    // the channel's state may be announced before it is published
-	grown                       // a publication is due: one more endpoint is READY, and nothing else changed
+	grown                       // a publication is due because one more endpoint is READY; nothing else changed
 	publish                     // a publication is due
 	urgent                      // the publication must not be delayed
 	wake                        // waiting RPCs must pick again, since a child policy has a new picker

@@ -397,7 +397,7 @@ func TestCustomErrors(t *testing.T) {
 	b.to(cc.conn(t, 1), idle)
 	b.flush()
 	if cc.announced != before+1 {
-		t.Error("gRPC was not told that a connection was lost, for which picked RPCs wait")
+		t.Error("gRPC got no new picker after the loss of a connection that picked RPCs wait for")
 	}
 }
 
@@ -408,7 +408,7 @@ func TestCustomUnregistered(t *testing.T) {
 	b.set(configOf(customOf(false, "xdslb_test.None", `{}`, prio(eps(1)))))
 	b.flush()
 	if _, err := b.pick(); err == nil || !strings.Contains(err.Error(), "no such balancer") {
-		t.Errorf("Pick() error = %v, want one that says what is missing", err)
+		t.Errorf("Pick() error = %v, want one with \"no such balancer\"", err)
 	}
 }
 

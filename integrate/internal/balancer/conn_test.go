@@ -113,7 +113,7 @@ func TestSameUpdate(t *testing.T) {
 		t.Errorf("opened %d and closed %d connections, want 4 and 0", cc.opened, cc.closed)
 	}
 	if cc.announced != announced {
-		t.Errorf("gRPC was told %d new pickers, want none", cc.announced-announced)
+		t.Errorf("gRPC got %d new pickers, want none", cc.announced-announced)
 	}
 }
 

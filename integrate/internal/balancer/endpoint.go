@@ -26,8 +26,8 @@ import (
 // from it: the endpoint gets no new RPC or connection and does not count for its priority's
 // state.
 //
-// The balancer's mutex guards all methods but finish and all fields but observers and those
-// that picks count with.
+// The balancer's mutex guards all methods except finish, and all fields except observers and the
+// counters that picks update.
 type endpoint struct {
 	picker.EndpointState
 
@@ -196,7 +196,8 @@ func (e *endpoint) count(n int) {
 	}
 }
 
-// recordState records that the connection of an endpoint was lost, or could not be made.
+// recordState adds an event to the event log if the endpoint's connection was lost, or if an
+// attempt to connect failed.
 func (e *endpoint) recordState(s balancer.SubConnState, lost bool) {
 	kind := eventlog.ConnectionLost
 	if !lost {

@@ -57,7 +57,7 @@ func TestExplainOut(t *testing.T) {
 				b.load(t, 40, 1)
 				pass(11 * time.Second)
 			}},
-		{name: "unhealthy", opts: Config{HealthCheckService: "s"}, cluster: clusterOf("c", both), out: "connected, and its health service does not say SERVING for 0s", state: "CONNECTING", hasty: true,
+		{name: "unhealthy", opts: Config{HealthCheckService: "s"}, cluster: clusterOf("c", both), out: "connected, but its health service does not report SERVING for 0s", state: "CONNECTING", hasty: true,
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
 				asked := make(chan struct{})
 				t.Cleanup(func() { close(asked) })
@@ -65,12 +65,12 @@ func TestExplainOut(t *testing.T) {
 				cc.conn(t, 1).to(ready)
 				synctest.Wait()
 			}},
-		{name: "pick_first", cluster: firstOf(true, false, both), out: "pick_first has selected another, or none", state: "IDLE",
+		{name: "pick_first", cluster: firstOf(true, false, both), out: "pick_first has selected another endpoint, or none", state: "IDLE",
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
 				b.to(cc.conn(t, 1), failure)
 				b.to(cc.conn(t, 2), ready)
 			}},
-		{name: "other hash", cluster: ring(clusterOf("c", both)), ctx: metadatautil.WithHash(bg, hashOf(t, 2)), out: "the RPC belongs to another endpoint", state: "IDLE"},
+		{name: "other hash", cluster: ring(clusterOf("c", both)), ctx: metadatautil.WithHash(bg, hashOf(t, 2)), out: "the RPC's hash selects another endpoint", state: "IDLE"},
 		{name: "session", cluster: clusterOf("c", both), ctx: cookie(2, "c"), out: "the RPC's session is with another endpoint", state: "READY",
 			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 1).to(ready); cc.conn(t, 2).to(ready) }},
 		{name: "idle", cluster: policy(picker.Policy{}, both), out: "IDLE: others are READY", state: "IDLE", hasty: true,
@@ -80,7 +80,7 @@ func TestExplainOut(t *testing.T) {
 				b.clusters["c"].inUse.localities[0].endpoints[0].setState(picker.Idle)
 				b.unlock()
 			}},
-		{name: "not published", cluster: clusterOf("c", both), out: "READY since the latest publication only", state: "READY", hasty: true,
+		{name: "not published", cluster: clusterOf("c", both), out: "READY, but not yet when the configuration was last published", state: "READY", hasty: true,
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
 				cc.conn(t, 2).to(ready)
 				b.lock()

@@ -57,7 +57,7 @@ func TestChanges(t *testing.T) {
 				i--
 			}
 			if got := events[i].Change; got != tt.want {
-				t.Errorf("the event says %q, want %q", got, tt.want)
+				t.Errorf("the event's text is %q, want %q", got, tt.want)
 			}
 			b.Close()
 		})

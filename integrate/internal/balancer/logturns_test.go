@@ -123,7 +123,7 @@ func TestLogOfManyClusters(t *testing.T) {
 		for _, l := range lines(msgUnavailable) {
 			_, cluster, _ := strings.Cut(l, "cluster=")
 			if cluster, _, _ = strings.Cut(cluster, " "); len(lines(msgRecovered, "cluster="+cluster)) == 0 {
-				t.Errorf("the last line about cluster %s says that it fails", cluster)
+				t.Errorf("the last line about cluster %s reports a failure", cluster)
 			}
 		}
 		if got := lines("cluster="); len(got) > 4*eventlog.MaxSimilar {

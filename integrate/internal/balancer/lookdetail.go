@@ -177,15 +177,15 @@ func whyUsed(c *cluster, p *priority, s *report.PriorityStatus) string {
 	case p == c.inUse && p.phase == trying:
 		return fmt.Sprintf("in use: it has %s to connect before the next priority is tried", left)
 	case p == c.inUse && p.connectivity() == picker.Connecting:
-		return "in use, since no priority can serve: the first that is connecting"
+		return "in use: no priority can serve, and this is the first that is connecting"
 	case p == c.inUse:
-		return "in use, since no priority can serve: the last"
+		return "in use: no priority can serve, and this is the last"
 	case p.counts == [4]int{} && s.Priority < inUse:
 		return "no endpoints"
 	case p.phase == trying:
 		return fmt.Sprintf("connecting, with %s left until it counts as failed; the previous priority serves meanwhile", left)
 	case p.phase == failed && p.connectivity() == picker.Connecting:
-		return "failed: it did not connect in time, and is still trying"
+		return "failed: it did not connect in time, and is still connecting"
 	case p.phase == failed:
 		return "failed: no endpoint can be reached"
 	case p.phase == retired:

@@ -73,7 +73,7 @@ func (d *detail) whyOut(p *shownPriority, e *endpoint, cfg *picker.Endpoint, pas
 	case e.Ejected:
 		return d.ejectionText(e)
 	case e.conn != nil && e.conn.state == picker.Ready && e.Connectivity != picker.Ready && e.conn.child == nil && d.c.checksHealth():
-		return "connected, and its health service does not say SERVING" + since
+		return "connected, but its health service does not report SERVING" + since
 	case e.Connectivity == picker.TransientFailure || e.Connectivity == picker.Connecting:
 		return stateName(e.Connectivity) + since
 	case !p.used:
@@ -81,16 +81,16 @@ func (d *detail) whyOut(p *shownPriority, e *endpoint, cfg *picker.Endpoint, pas
 	case d.inSession:
 		return "the RPC's session is with another endpoint"
 	case p.policy.Kind == picker.PolicyPickFirst:
-		return "pick_first has selected another, or none"
+		return "pick_first has selected another endpoint, or none"
 	case p.policy.Hashes():
-		return "the RPC belongs to another endpoint"
+		return "the RPC's hash selects another endpoint"
 	case e.Connectivity == picker.Idle:
 		return "IDLE: others are READY"
 	}
 	if passedBy {
 		return "its zone gets no RPCs of this channel"
 	}
-	return "READY since the latest publication only"
+	return "READY, but not yet when the configuration was last published"
 }
 
 // ejectionText returns until when an endpoint is ejected: it returns at the first sweep after

@@ -171,7 +171,7 @@ func (t *trial) checkPick(r *modelRPC, c *planeCluster) {
 	case e.Health == picker.Draining && !(l.lasting && t.isHost(r, e)):
 		t.Fatalf("%v went to %v, which drains", r, r.conn)
 	case t.options.HealthCheckService != "" && !delegates(&l.policy) && !t.usable(r.conn):
-		t.Fatalf("%v went to %v, whose health nobody has asked for", r, r.conn)
+		t.Fatalf("%v went to %v, whose health was not checked", r, r.conn)
 	case r.authority != t.authorityFor(e):
 		t.Fatalf("%v went to %v with the authority %q, of %v, want %q (A81)", r, r.conn, r.authority, e.Addr, t.authorityFor(e))
 	case t.options.OverprovisioningFactor > 0, t.plane.sessions && t.isHost(r, e):

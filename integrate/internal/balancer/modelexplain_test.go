@@ -35,7 +35,7 @@ func (t *trial) explain(r *modelRPC, ctx context.Context, method string) (possib
 		}
 		behind := t.clusterNamed(r.cluster).sluggish()
 		if why := impossible(x, res, err, behind); why != "" {
-			t.Fatalf("%v comes to (%v, %v), and the explanation says: %s:\n%v", r, res.SubConn, err, why, x)
+			t.Fatalf("%v results in (%v, %v), and the explanation disagrees: %s:\n%v", r, res.SubConn, err, why, x)
 		}
 	}
 }

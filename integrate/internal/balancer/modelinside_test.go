@@ -272,7 +272,7 @@ func (t *trial) checkSnapshot(b *Balancer, current *picker.Snapshot) {
 		}
 		got, want := current.ExplainCluster(context.Background(), -1, int32(i)), anew.ExplainCluster(context.Background(), -1, int32(i))
 		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("picks of cluster %s come to %+v, and to %+v by all that is known of its endpoints", c.cfg.Name, got, want)
+			t.Fatalf("picks of cluster %s: %+v; a snapshot built from scratch: %+v", c.cfg.Name, got, want)
 		}
 	}
 }

@@ -149,7 +149,7 @@ func (t *trial) loses(r *modelRPC) {
 func (t *trial) admit(r *modelRPC) {
 	l := t.leafOf(r.conn.number)
 	if l == nil {
-		t.Fatalf("%v picked %v, which is nobody's", r, r.conn)
+		t.Fatalf("%v picked %v, which belongs to no leaf", r, r.conn)
 	}
 	r.account, r.reported = account{l.name, l.service}, l.server != ""
 	if n := t.counts[r.account]; n >= int(l.max) {

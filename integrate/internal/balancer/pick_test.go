@@ -152,7 +152,7 @@ func TestPicksTakeNoLock(t *testing.T) {
 	close(stop)
 	changes.Wait()
 	if !seen {
-		t.Error("the profiles saw nobody wait, not even changes for one another")
+		t.Error("the profiles have no contention, not even between changes")
 	}
 }
 

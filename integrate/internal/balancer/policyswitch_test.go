@@ -148,7 +148,7 @@ func TestLostWhileRetired(t *testing.T) {
 				synctest.Wait()
 			}
 			if c.connects == asked && !c.shut {
-				t.Errorf("hashed %v: nobody has asked the connection to connect", hashed)
+				t.Errorf("hashed %v: the connection was not asked to connect", hashed)
 			}
 		})
 	}

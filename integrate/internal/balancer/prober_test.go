@@ -224,7 +224,7 @@ func TestPrequalSilent(t *testing.T) {
 			t.Errorf("RPCs went to %v; the first two are silent, the last is the best", rpcs)
 		}
 		if asked > 2 {
-			t.Errorf("the silent ones were asked %d times", asked)
+			t.Errorf("the silent endpoints were probed %d times", asked)
 		}
 		f.servers[0].report.Store(&probe.Report{LatencyNs: 10e9})
 		f.servers[1].report.Store(&probe.Report{LatencyNs: 10e9})
@@ -242,7 +242,7 @@ func TestPrequalSilent(t *testing.T) {
 		f.counts()
 		f.call(t, n, 50*time.Millisecond)
 		if rpcs, _ := f.counts(); slices.Min(rpcs) == 0 {
-			t.Errorf("nobody answers, and RPCs went to %v", rpcs)
+			t.Errorf("no endpoint answers probes, and RPCs went to %v", rpcs)
 		}
 	})
 	if n := strings.Count(log.String(), msgSilence); n != 1 {

@@ -40,9 +40,9 @@ func PolicyText(p *picker.Policy) string {
 	case p.Kind == picker.PolicyLeastLatency:
 		text += fmt.Sprintf(" of 2 choices, decay %s", p.Latency.Decay)
 	case p.Kind == picker.PolicyPrequal && p.Prequal.Synchronous > 0:
-		text += fmt.Sprintf(", each RPC asks %d endpoints", p.Prequal.Synchronous)
+		text += fmt.Sprintf(", each RPC probes %d endpoints", p.Prequal.Synchronous)
 	case p.Kind == picker.PolicyPrequal:
-		text += ", by what endpoints said"
+		text += ", by the results of earlier probes"
 	case p.Hashes() && p.Ring.BalanceFactor > 0:
 		text += fmt.Sprintf(" with bounded loads, %d %%", p.Ring.BalanceFactor)
 	}

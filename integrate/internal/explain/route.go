@@ -55,7 +55,7 @@ func hashPolicyText(h *picker.HashPolicy) string {
 		text = fmt.Sprintf("header %q", h.Header)
 	}
 	if h.Rewrite != nil {
-		text += fmt.Sprintf(" with %q made %q", h.Rewrite, h.Substitution)
+		text += fmt.Sprintf(" with %q replaced by %q", h.Rewrite, h.Substitution)
 	}
 	if h.Terminal {
 		text += ", terminal"
@@ -124,7 +124,7 @@ func headerText(m *picker.HeaderMatch, values []string) string {
 	has := fmt.Sprintf("header %q is %q", m.Name, strings.Join(values, ","))
 	switch {
 	case strings.HasSuffix(m.Name, "-bin"):
-		has = fmt.Sprintf("header %q is binary, which routes do not see", m.Name)
+		has = fmt.Sprintf("header %q is binary, and routes match no binary headers", m.Name)
 	case values == nil:
 		has = fmt.Sprintf("header %q is missing", m.Name)
 	}

@@ -88,7 +88,7 @@ func (x *RPC) Clusters(look func(out *report.RouteTarget, session *report.Sessio
 				out.Failure = kernel.Err.Error()
 			}
 			if !look(&out, r.Session, kernel) {
-				out.Note = "the channel's next configuration has the cluster no more, or otherwise: ask again"
+				out.Note = "a newer configuration has removed or changed the cluster: explain the RPC again"
 			}
 			out.Picked, out.Delegated, out.Waits, out.Fails = kernel.Picked, kernel.Delegated, kernel.Waits, kernel.Fails
 			r.Clusters = append(r.Clusters, out)

@@ -15,9 +15,9 @@
 // and 1 match every target; none, false and 0 match no target. White space around a pattern is
 // ignored.
 //
-// A malformed pattern is logged as an error. It may decide about targets that the valid
-// patterns do not decide about. These are stock's if the program links stock. Otherwise they
-// stay xdslb's, since they would be without service.
+// A malformed pattern is logged as an error. Targets that match no valid pattern
+// might be meant by it. These are stock's if the program links stock. Otherwise they
+// stay xdslb's, since no other resolver would serve them.
 package rollout
 
 import (
@@ -148,8 +148,8 @@ func HandedOver(target resolver.Target, logger *slog.Logger) *report.RolloutStat
 	v := verdictOf(target)
 	for _, p := range []patterns{patternsOf(Disable), patternsOf(Enable)} {
 		if p.malformed != "" {
-			note(logger, slog.LevelError, "xdslb: an environment variable for roll-out has a malformed pattern: targets that no other pattern decides about "+
-				"go to google.golang.org/grpc/xds if the program links it, and otherwise stay xdslb's", p.verdict(p.malformed, "").Why(), "")
+			note(logger, slog.LevelError, "xdslb: an environment variable for roll-out has a malformed pattern: targets that match no other pattern "+
+				"use google.golang.org/grpc/xds if the program links it, and xdslb otherwise", p.verdict(p.malformed, "").Why(), "")
 		}
 	}
 	switch {

@@ -65,8 +65,8 @@ func perRPC(o grpc.CallOption) bool {
 	return false
 }
 
-// release returns the budget once the attempt is no longer an active retry. It does nothing on
-// a nil attempt.
+// release releases the attempt's place in the retry budget, if it has one. It is called when the
+// attempt is no longer an active retry. It does nothing on a nil attempt.
 func (a *attempt) release() {
 	if a != nil {
 		a.budget.release()

@@ -243,14 +243,14 @@ func (s ConcurrencyState) TimesOut() bool { return s.SampleRTT == gradient.Forev
 
 // String describes the state.
 func (s ConcurrencyState) String() string {
-	text := fmt.Sprintf("lets %d RPCs be in flight, and %d are", s.Limit, s.InFlight)
+	text := fmt.Sprintf("limit of %d RPCs in flight, %d in flight", s.Limit, s.InFlight)
 	switch {
 	case s.MinRTT == 0:
-		return text + "; how long they take is being measured"
+		return text + "; the minimum latency is being measured"
 	case s.SampleRTT == 0:
-		return text + fmt.Sprintf("; they should take %v", s.MinRTT)
+		return text + fmt.Sprintf("; minimum latency %v", s.MinRTT)
 	case s.TimesOut():
-		return text + fmt.Sprintf("; they should take %v, and time out", s.MinRTT)
+		return text + fmt.Sprintf("; minimum latency %v, recent RPCs time out", s.MinRTT)
 	}
-	return text + fmt.Sprintf("; they should take %v, and took %v", s.MinRTT, s.SampleRTT)
+	return text + fmt.Sprintf("; minimum latency %v, recent latency %v", s.MinRTT, s.SampleRTT)
 }

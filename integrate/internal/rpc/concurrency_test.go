@@ -229,9 +229,9 @@ func TestConcurrencySurvives(t *testing.T) {
 	off := cfg
 	off.Enabled = false
 	if p := limited(off, nil, "a"); p != nil {
-		t.Errorf("where it is off there are plans: %v", p)
+		t.Errorf("a disabled filter has plans: %v", p)
 	}
-	if s, ok := first.Concurrency("f", "b", &cfg); !ok || s.Cluster != "b" || !strings.Contains(s.String(), "lets 2 RPCs be in flight, and 0 are; they should take 10ms") {
+	if s, ok := first.Concurrency("f", "b", &cfg); !ok || s.Cluster != "b" || !strings.Contains(s.String(), "limit of 2 RPCs in flight, 0 in flight; minimum latency 10ms") {
 		t.Errorf("the filter is at %v, %v", s, ok)
 	}
 }

@@ -92,7 +92,7 @@ func TestPlainRoutes(t *testing.T) {
 	_, call := Bind(t.Context(), with, "/s/timed")
 	result := balancer.PickResult{Done: func(balancer.DoneInfo) {}}
 	if n := testing.AllocsPerRun(1000, func() { call.Picked(context.Background(), "plain", nil, &result) }); n != 0 || call.Tried() != nil || call.Session() != nil {
-		t.Errorf("a pick for an RPC of a route with a timeout allocates %v times, or goes by attempts or sessions", n)
+		t.Errorf("a pick for an RPC of a route with a timeout allocates %v times, or depends on attempts or sessions", n)
 	}
 	if table(plain).Plans != nil {
 		t.Error("a target whose filter is off has plans")

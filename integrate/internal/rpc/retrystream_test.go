@@ -84,7 +84,7 @@ func TestRetriedStreamIsOne(t *testing.T) {
 		var ends atomic.Int32
 		s, err := cc.NewStream(t.Context(), bothWays, "/s/m", grpc.OnFinish(func(err error) {
 			if ends.Add(1); err != nil {
-				t.Errorf("OnFinish was told %v", err)
+				t.Errorf("OnFinish got %v", err)
 			}
 		}))
 		if err != nil {
@@ -286,7 +286,7 @@ func TestRetriedStreamEnds(t *testing.T) {
 		}
 		cancel()
 		if err := <-end; status.Code(err) != codes.Canceled {
-			t.Errorf("OnFinish was told %v, want CANCELED", err)
+			t.Errorf("OnFinish got %v, want CANCELED", err)
 		}
 	}
 }

@@ -21,7 +21,8 @@ func (ch *Channel) Unapplied(t *Table) []string {
 	return t.Plans.unapplied()
 }
 
-// HasInterceptors reports whether our interceptors are installed, or have found the channel.
+// HasInterceptors reports whether the channel has our interceptors: it was made with them, or an
+// interceptor has called link.Find for one of its RPCs.
 func (ch *Channel) HasInterceptors() bool { return ch.Intercepted || ch.ClientConn() != nil }
 
 // unapplied returns a phrase for each kind of setting that only interceptors apply.
@@ -33,13 +34,13 @@ func (p *Plans) unapplied() (list []string) {
 		list = append(list, fmt.Sprintf("the retries of %s", routes(p.retries)))
 	}
 	if p.others > 0 {
-		list = append(list, fmt.Sprintf("that retries go to other endpoints, for %d of the routes", p.others))
+		list = append(list, fmt.Sprintf("retries at other endpoints, for %d of the routes", p.others))
 	}
 	if p.timeouts > 0 {
 		list = append(list, fmt.Sprintf("the timeouts of %s", routes(p.timeouts)))
 	}
 	if p.asking {
-		list = append(list, "probes for each RPC: xdslb_prequal goes by earlier ones")
+		list = append(list, "probes for each RPC: xdslb_prequal uses the results of earlier probes")
 	}
 	return list
 }

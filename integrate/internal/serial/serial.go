@@ -59,7 +59,7 @@ func (r *Runtime) run() {
 	r.running = false
 }
 
-// Call queues a call. It runs without the mutex, after all calls that were queued before.
+// Call queues f. f runs without the mutex, after all previously queued calls.
 func (r *Runtime) Call(f func()) { r.calls = append(r.calls, f) }
 
 // CallThen calls first, without the mutex, and then runs f with it. If first is nil and no

@@ -150,7 +150,7 @@ func (s *Comparer) note(kind Kind, c *call, by *state) {
 	s.mu.Unlock()
 	metrics.Count(metric.ShadowDifferences, 1, target, string(kind))
 	if first {
-		s.logger.Log(context.Background(), slog.LevelWarn, "xdslb: stock did what xdslb would not have done; this is logged once for each kind of difference",
+		s.logger.Log(context.Background(), slog.LevelWarn, "xdslb: stock and xdslb differ for an RPC; this is logged once for each kind of difference",
 			"target", target, "kind", string(kind), "method", c.method, "stock", c.did(), "xdslb", by.explain(target, c))
 	}
 }

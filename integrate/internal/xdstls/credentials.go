@@ -44,15 +44,15 @@ func (c *Credentials) ClientHandshake(ctx context.Context, authority string, raw
 	return conn, info, err
 }
 
-// handshakeAside secures a connection to a server that is no endpoint of xdslb: by the fallback, or
-// on channels of grpc-go's xDS as that demands. Channels of an LB policy whose cluster demands TLS
-// may carry data of the cluster's RPCs (such as headers, in requests of RLS), so they are refused
+// handshakeAside secures a connection to a server that is not an endpoint of xdslb: as grpc-go's xDS
+// configures it on channels of grpc-go's xDS, and by the fallback on others. Channels of an LB policy
+// whose cluster demands TLS may carry data of the cluster's RPCs (such as headers, in requests of RLS), so they are refused
 // if the fallback gives no security.
 func (c *Credentials) handshakeAside(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.stock.ClientHandshake(ctx, authority, raw)
 	if err == nil && c.owner.DemandsTLS() && credentials.CheckSecurityLevel(info, credentials.IntegrityOnly) != nil {
 		_ = conn.Close()
-		return nil, nil, fmt.Errorf("xdslb: cluster %q demands TLS, and the fallback of integrate.NewCredentials, by which its LB policy connects to another server, is without: use a fallback with TLS", c.owner.Name())
+		return nil, nil, fmt.Errorf("xdslb: cluster %q demands TLS, but its LB policy connects to another server with the fallback of integrate.NewCredentials, which does not use TLS: use a fallback with TLS", c.owner.Name())
 	}
 	return conn, info, err
 }
@@ -101,8 +101,9 @@ func (b ownedBundle) NewWithMode(mode string) (credentials.Bundle, error) {
 // UsesXDS reports that these are xDS credentials.
 func (c *Credentials) UsesXDS() bool { return true }
 
-// Info implements credentials.TransportCredentials. Per-RPC credentials that require
-// security are let pass by it, and held up where a connection has none.
+// Info implements credentials.TransportCredentials. With it, gRPC
+// allows per-RPC credentials that require security on the channel, and fails their RPCs on
+// connections without security.
 func (c *Credentials) Info() credentials.ProtocolInfo { return c.stock.Info() }
 
 // Clone implements credentials.TransportCredentials.
@@ -113,7 +114,7 @@ func (c *Credentials) Clone() credentials.TransportCredentials {
 
 // OverrideServerName implements credentials.TransportCredentials.
 func (c *Credentials) OverrideServerName(string) error {
-	return errors.New("xdslb: names of servers are what the Cluster resource says, not OverrideServerName")
+	return errors.New("xdslb: OverrideServerName is not supported: the Cluster resource determines the server names")
 }
 
 // ServerHandshake implements credentials.TransportCredentials.

@@ -32,7 +32,7 @@ const (
 	entryBytes   = 8
 )
 
-var errTooMany = fmt.Errorf("xdslb: a response with more than %d resources, names and errors, or with more than %d of less than %d bytes", maxEntries, denseEntries, entryBytes)
+var errTooMany = fmt.Errorf("xdslb: a response exceeds %d resources, names and errors, or %d plus one for every %d bytes", maxEntries, denseEntries, entryBytes)
 
 // entryLimit returns the number of entries that a response of some bytes may have.
 func entryLimit(bytes uint64) int { return int(min(denseEntries+bytes/entryBytes, maxEntries)) }
