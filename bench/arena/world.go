@@ -338,7 +338,6 @@ func (w *world) close() {
 	if w.control != nil {
 		w.control.Stop()
 	}
-	w.net.Close()
 	w.conns, w.nodes, w.control = nil, nil, nil
 }
 

@@ -80,7 +80,6 @@ type trial struct {
 func compareWorld(t *kit.Trial, total *summary) {
 	total.worlds++
 	n := xdstest.NewNetwork()
-	t.Cleanup(n.Close)
 	x := &trial{t: t, gen: newGen(t.Rand), fleet: newFleet(t, n, backendNames()), total: total}
 	w := x.gen.world()
 	x.callers = x.gen.callers()

@@ -149,7 +149,6 @@ func (c *optionCase) run(t *testing.T, change func(*world, *route), dial func(*e
 	w := optionWorld()
 	change(w, &w.hosts[0].routes[2])
 	n := xdstest.NewNetwork()
-	t.Cleanup(n.Close)
 	f := newFleet(t, n, backendNames())
 	for i, name := range both {
 		s := newSide(t, name, n)

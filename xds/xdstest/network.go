@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -62,7 +64,8 @@ type host struct {
 // NewNetwork returns a network in memory.
 func NewNetwork() *Network {
 	n := &Network{hosts: map[string]*host{}, id: strconv.FormatInt(networksMade.Add(1), 10)}
-	networks.Store(n.id, n)
+	networks.Store(n.id, weak.Make(n))
+	runtime.AddCleanup(n, func(id string) { networks.Delete(id) }, n.id)
 	return n
 }
 
@@ -72,9 +75,6 @@ func NewLoopback() *Network {
 	n.tcp = true
 	return n
 }
-
-// Close invalidates the bootstraps with Creds. Connections stay open.
-func (n *Network) Close() { networks.Delete(n.id) }
 
 // host returns the state of an address.
 func (n *Network) host(addr string) *host {
@@ -223,13 +223,13 @@ func (n *Network) Conns() (open int) {
 }
 
 // Creds returns the channel_creds for a bootstrap with which an xDS client, including
-// grpc-go's, connects to its control plane through the network.
+// grpc-go's, connects to its control plane through the network, which must be kept alive.
 func (n *Network) Creds() map[string]any { return map[string]any{"type": credsType, "config": n.id} }
 
 const credsType = "xdstest_network"
 
 var (
-	networks     sync.Map // id to *Network
+	networks     sync.Map // id to weak.Pointer[Network]
 	networksMade atomic.Int64
 )
 
@@ -247,11 +247,12 @@ func (networkCreds) Build(config json.RawMessage) (credentials.Bundle, func(), e
 	if err := json.Unmarshal(config, &id); err != nil {
 		return nil, nil, fmt.Errorf("xdstest: network credentials: %w", err)
 	}
-	n, ok := networks.Load(id)
-	if !ok {
-		return nil, nil, fmt.Errorf("xdstest: network credentials: no network %q", id)
+	if p, ok := networks.Load(id); ok {
+		if n := p.(weak.Pointer[Network]).Value(); n != nil {
+			return networkBundle{insecure.NewBundle(), n}, func() {}, nil
+		}
 	}
-	return networkBundle{insecure.NewBundle(), n.(*Network)}, func() {}, nil
+	return nil, nil, fmt.Errorf("xdstest: network credentials: no network %q", id)
 }
 
 type networkBundle struct {
