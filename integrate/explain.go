@@ -80,7 +80,7 @@ func whyNoResolver(cc *grpc.ClientConn) error {
 		return fmt.Errorf("xdslb: channel %q is closed", target)
 	}
 	if r := stockResolverOf(cc); r != nil {
-		return r.notOurs(target)
+		return r.unsupportedError(target)
 	}
 	return fmt.Errorf("xdslb: channel %q has the resolver of another package, usually google.golang.org/grpc/xds", target)
 }

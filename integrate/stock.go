@@ -31,7 +31,7 @@ func (b *resolverBuilder) buildStock(v *report.RolloutStatus, target resolver.Ta
 		return nil, fmt.Errorf("xdslb: target %q is not xdslb's, since %s, and no other package has scheme xds: import google.golang.org/grpc/xds, or change the variable", name, why)
 	}
 	r := &stockResolver{why: why, rollout: v}
-	r.link = link.New(link.Options{Target: name, Canonical: name, Aside: true, Resolver: r})
+	r.link = link.New(link.Options{Target: name, Canonical: name, Bypassed: true, Resolver: r})
 	r.link.Register()
 	original := target
 	target.URL.Scheme = stock.Scheme()
@@ -57,7 +57,7 @@ type stockResolver struct {
 	resolver.Resolver
 	why     string
 	rollout *report.RolloutStatus
-	link    *link.Link // made with Options.Aside
+	link    *link.Link // made with Options.Bypassed
 	metrics *metric.Channel
 }
 
@@ -102,17 +102,17 @@ func (r *stockResolver) status(bool) report.TargetStatus {
 
 // explain fails: grpc-go does not reveal its decisions.
 func (r *stockResolver) explain(context.Context, string) (*report.Explanation, error) {
-	return nil, r.notOurs(r.link.Target)
+	return nil, r.unsupportedError(r.link.Target)
 }
 
-// notOurs returns the error of functions that support only channels of this package.
-func (r *stockResolver) notOurs(target string) error {
+// unsupportedError returns the error of functions that support only channels of this package.
+func (r *stockResolver) unsupportedError(target string) error {
 	return fmt.Errorf("xdslb: channel %q is google.golang.org/grpc/xds's, since %s", target, r.why)
 }
 
 // stockResolverOf returns the resolver of a channel that was handed over; nil for other channels.
 func stockResolverOf(cc *grpc.ClientConn) *stockResolver {
-	if l := link.Aside(cc); l != nil {
+	if l := link.OfBypassed(cc); l != nil {
 		return l.Resolver.(*stockResolver)
 	}
 	return nil

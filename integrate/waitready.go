@@ -36,7 +36,7 @@ func WaitReady(ctx context.Context, cc *grpc.ClientConn, method string) error {
 	for {
 		r := resolverOf(cc)
 		if r == nil {
-			link.Wake(ctx, cc)
+			link.ExitIdle(ctx, cc)
 			r = resolverOf(cc)
 		}
 		if r == nil {
@@ -65,14 +65,14 @@ func awaitResolver(ctx context.Context, cc *grpc.ClientConn) (again bool, err er
 	case stock != nil: // it may become READY
 		cc.Connect()
 	case !usesXDS(cc.CanonicalTarget()):
-		return false, fmt.Errorf("xdslb: channel %q: %w", cc.Target(), errForeign)
+		return false, fmt.Errorf("xdslb: channel %q: %w", cc.Target(), errNotXDSLB)
 	case state == connectivity.Idle:
 		cc.Connect() // it went idle again
 	case state != connectivity.Connecting:
 		if resolverOf(cc) != nil {
 			return true, nil
 		}
-		return false, fmt.Errorf("xdslb: channel %q: %w, or could not be made", cc.Target(), errForeign)
+		return false, fmt.Errorf("xdslb: channel %q: %w, or could not be made", cc.Target(), errNotXDSLB)
 	}
 	if !cc.WaitForStateChange(ctx, state) {
 		if stock != nil {

@@ -91,9 +91,9 @@ func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Sna
 		}
 		s.table = t
 	}
-	items := make([]*item, len(states))
+	items := make([]*clusterItem, len(states))
 	for i := range states {
-		var before *item
+		var before *clusterItem
 		if moved {
 			before = prev.cluster(cfg.Clusters[i].Name)
 		} else {
@@ -150,7 +150,7 @@ func (b builder) rebuild(prev *Snapshot, changes []ClusterChange) *Snapshot {
 
 // count adds n, which is +1 or -1, to the number of clusters that need the random word, if it
 // does.
-func (s *Snapshot) count(it *item, n int) {
+func (s *Snapshot) count(it *clusterItem, n int) {
 	if it.Value.random {
 		s.drawing += n
 	}
@@ -171,7 +171,7 @@ func (s *Snapshot) sameNames(clusters []*Cluster) bool {
 }
 
 // cluster returns the cluster with the given name, or nil.
-func (s *Snapshot) cluster(name string) *item {
+func (s *Snapshot) cluster(name string) *clusterItem {
 	if i, ok := s.index[name]; ok {
 		return s.clusters.Item(int(i))
 	}
@@ -179,7 +179,7 @@ func (s *Snapshot) cluster(name string) *item {
 }
 
 // cluster compiles a cluster. before is its previous form, or nil.
-func (b *builder) cluster(before *item, cfg *Cluster, state *ClusterState) *item {
+func (b *builder) cluster(before *clusterItem, cfg *Cluster, state *ClusterState) *clusterItem {
 	var prev *cluster
 	if before != nil {
 		prev = &before.Value
@@ -187,7 +187,7 @@ func (b *builder) cluster(before *item, cfg *Cluster, state *ClusterState) *item
 			return before
 		}
 	}
-	next := &item{Value: cluster{name: cfg.Name, version: state.Version}}
+	next := &clusterItem{Value: cluster{name: cfg.Name, version: state.Version}}
 	c := &next.Value
 	if prev != nil {
 		c.issued, c.peers = prev.issued, prev.peers

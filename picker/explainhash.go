@@ -211,7 +211,7 @@ func (s *Snapshot) hashSources(ctx context.Context, route int32, header string) 
 		switch {
 		case p.Header == "":
 			sources = append(sources, "channel id")
-		case len(s.visible(ctx, p.Header)) > 0:
+		case len(s.visibleHeader(ctx, p.Header)) > 0:
 			sources = append(sources, "header "+p.Header)
 		}
 		if p.Terminal && sources != nil {

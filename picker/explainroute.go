@@ -68,16 +68,16 @@ func (s *Snapshot) ExplainRoutes(ctx context.Context, method string) (checks []R
 // values of that header. It returns nil if all conditions are met.
 func (s *Snapshot) failingHeader(ctx context.Context, r *Route) (*HeaderMatch, []string) {
 	for i := range r.Headers {
-		if values := s.visible(ctx, r.Headers[i].Name); !r.Headers[i].matches(values) {
+		if values := s.visibleHeader(ctx, r.Headers[i].Name); !r.Headers[i].matches(values) {
 			return &r.Headers[i], values
 		}
 	}
 	return nil, nil
 }
 
-// visible returns the header values visible to conditions and hash policies: nil for binary
+// visibleHeader returns the header values visible to conditions and hash policies: nil for binary
 // headers (T-RC-3), and a fixed content type (A28).
-func (s *Snapshot) visible(ctx context.Context, name string) []string {
+func (s *Snapshot) visibleHeader(ctx context.Context, name string) []string {
 	switch {
 	case strings.HasSuffix(name, "-bin"):
 		return nil

@@ -138,7 +138,7 @@ func (h *versionHistory) switchPolicy() {
 		p.SlowStart = nil
 	}
 	h.leaf(0).Policy = p
-	h.leaf(0).Origin = &Origin{Locality: LocalityID{Region: "r", Zone: "0"}, Fleet: []FleetZone{
+	h.leaf(0).Origin = &Origin{Locality: LocalityID{Region: "r", Zone: "0"}, Fleet: []ZoneSize{
 		{ID: LocalityID{Region: "r", Zone: "0"}, Endpoints: 2, Weight: 20}, {ID: LocalityID{Region: "r", Zone: "1"}, Endpoints: 2, Weight: 20}}}
 	h.renew(0)
 	for _, e := range h.flat(0) {

@@ -29,8 +29,8 @@ type Snapshot struct {
 	index   map[string]int32 // cluster indexes by name; used by Build only
 }
 
-// An item is a cluster as stored in snapshots.
-type item = persistent.Item[cluster]
+// A clusterItem is a cluster as stored in snapshots.
+type clusterItem = persistent.Item[cluster]
 
 // A cluster is the compiled form of a Cluster in a certain state. All snapshots between two
 // changes of that state share it.

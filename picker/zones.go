@@ -32,13 +32,13 @@ type Origin struct {
 	// Fleet are the zones of the local cluster, the fleet of which this client is a member,
 	// including its own zone. It is empty while they are not known, and Err then has the
 	// reason, unless they are still pending.
-	Fleet []FleetZone
+	Fleet []ZoneSize
 	Err   error
 }
 
-// FleetZone is the size of one zone of the local cluster, without unhealthy and draining
+// ZoneSize is the size of one zone of the local cluster, without unhealthy and draining
 // endpoints.
-type FleetZone struct {
+type ZoneSize struct {
 	ID        LocalityID
 	Endpoints uint32
 	Weight    uint64 // sum over the endpoints

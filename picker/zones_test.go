@@ -124,7 +124,7 @@ func zoneWorld(z ZoneAware, fleet ...uint32) *world {
 	l.Policy = Policy{Flat: true, ZoneAware: &z}
 	l.Origin = &Origin{Locality: LocalityID{Region: "r", Zone: "a"}}
 	for i, n := range fleet {
-		l.Origin.Fleet = append(l.Origin.Fleet, FleetZone{LocalityID{Region: "r", Zone: string(rune('a' + i))}, n, uint64(n) * 10})
+		l.Origin.Fleet = append(l.Origin.Fleet, ZoneSize{LocalityID{Region: "r", Zone: string(rune('a' + i))}, n, uint64(n) * 10})
 	}
 	w.renew(0)
 	return w
@@ -306,7 +306,7 @@ func randomZones(rng *rand.Rand, leaf *Leaf) {
 	leaf.Policy.ZoneAware = z
 	leaf.Origin = &Origin{Locality: LocalityID{Region: "r", Zone: pick(rng, "0", "1", "9")}}
 	for i := range rng.IntN(5) {
-		leaf.Origin.Fleet = append(leaf.Origin.Fleet, FleetZone{LocalityID{Region: "r", Zone: string(rune('0' + i))}, rng.Uint32N(9), rng.Uint64N(99)})
+		leaf.Origin.Fleet = append(leaf.Origin.Fleet, ZoneSize{LocalityID{Region: "r", Zone: string(rune('0' + i))}, rng.Uint32N(9), rng.Uint64N(99)})
 	}
 }
 

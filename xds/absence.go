@@ -45,7 +45,7 @@ func (t *subscriptions) expireLocked(sub *subscription) {
 		hint = "; the version in the cache is from before the latest subscription"
 	case e.value != nil:
 		hint = fmt.Sprintf("; the version in the cache is from xDS server %q", e.from.URI)
-	case !t.heard:
+	case !t.responded:
 		// The behavior of a go-control-plane SnapshotCache in ADS mode towards clients that
 		// request only some of the resources (T-XDS-17).
 		hint = fmt.Sprintf("; it has sent no %v response on this stream; it may send none until the client requests every resource that it has", t.typ)
@@ -55,14 +55,16 @@ func (t *subscriptions) expireLocked(sub *subscription) {
 		t.absentLocked(sub, err)
 		return
 	}
-	p.core.logLocked(slog.LevelWarn, "xdslb: resource not received from xDS server", fact{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
+	p.core.logLocked(slog.LevelWarn, "xdslb: resource not received from xDS server", logFields{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
 	p.cache.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: eventlog.Missing, from: p.cfg})
 }
 
-// complete reports whether a state-of-the-world response of type t has all resources
+// isFullState reports whether a state-of-the-world response of type t has all resources
 // that were requested, so that it implies which ones do not exist (T-XDS-6). Resources
 // of other types are never deleted.
-func complete(t resource.Type) bool { return t == resource.ListenerType || t == resource.ClusterType }
+func isFullState(t resource.Type) bool {
+	return t == resource.ListenerType || t == resource.ClusterType
+}
 
 // removedLocked is called when the server has deleted a resource (A53, A88).
 func (t *subscriptions) removedLocked(sub *subscription) (changed bool) {
@@ -74,14 +76,14 @@ func (t *subscriptions) removedLocked(sub *subscription) (changed bool) {
 	if e.value != nil && !t.deletionCounts() {
 		message += "; keeping the last version"
 	}
-	p.core.logLocked(slog.LevelWarn, message, fact{server: p.cfg, typ: t.typ, name: e.key.name, version: e.version, err: err})
+	p.core.logLocked(slog.LevelWarn, message, logFields{server: p.cfg, typ: t.typ, name: e.key.name, version: e.version, err: err})
 	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), kind: eventlog.Deleted, from: p.cfg})
 }
 
 // absentLocked is called when the server does not have a resource.
 func (t *subscriptions) absentLocked(sub *subscription, err error) (changed bool) {
 	e, p := sub.entry, t.peer
-	p.core.logLocked(slog.LevelWarn, "xdslb: resource not received from xDS server", fact{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
+	p.core.logLocked(slog.LevelWarn, "xdslb: resource not received from xDS server", logFields{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
 	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), kind: eventlog.Missing, from: p.cfg})
 }
 
@@ -89,7 +91,7 @@ func (t *subscriptions) absentLocked(sub *subscription, err error) (changed bool
 // more (A53, A88).
 func (t *subscriptions) deletionCounts() bool {
 	cfg := t.peer.cfg
-	return complete(t.typ) && (cfg.FailOnDataErrors || t.peer.core.opts.DropDeleted && !cfg.IgnoreResourceDeletion)
+	return isFullState(t.typ) && (cfg.FailOnDataErrors || t.peer.core.opts.DropDeleted && !cfg.IgnoreResourceDeletion)
 }
 
 // logRejectionLocked logs a rejection, unless it was logged last.
@@ -97,6 +99,6 @@ func (t *subscriptions) logRejectionLocked(n rejection) {
 	if n != t.lastNack {
 		t.lastNack = n
 		t.peer.core.logLocked(slog.LevelWarn, "xdslb: rejecting invalid resources of an xDS server (NACK)",
-			fact{server: t.peer.cfg, typ: t.typ, name: n.name, version: n.version, err: errors.New(n.fault)}, slog.Int("resources", n.resources))
+			logFields{server: t.peer.cfg, typ: t.typ, name: n.name, version: n.version, err: errors.New(n.fault)}, slog.Int("resources", n.resources))
 	}
 }

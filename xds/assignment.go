@@ -168,7 +168,7 @@ func (c *cache) mergeLocked(e *entry) (changed bool) {
 	for i, u := range a.uses {
 		members[i], _ = u.value.(*resource.Members)
 		if u.value != nil {
-			e.updated = later(e.updated, u.updated)
+			e.updated = latest(e.updated, u.updated)
 		}
 		if note == nil && u.err != nil {
 			note = u.err
@@ -181,7 +181,7 @@ func (c *cache) mergeLocked(e *entry) (changed bool) {
 	changed = e.value != any(value) || (note == nil) != (a.note == nil) || note != nil && note.Error() != a.note.Error()
 	if omitted > 0 && changed {
 		// The number is not part of an error, so that lines with other numbers are repeats.
-		c.core.logLocked(slog.LevelWarn, "xdslb: duplicate endpoints of collections ignored", fact{server: e.from, typ: e.key.typ, name: e.key.name},
+		c.core.logLocked(slog.LevelWarn, "xdslb: duplicate endpoints of collections ignored", logFields{server: e.from, typ: e.key.typ, name: e.key.name},
 			slog.Int("endpoints", omitted))
 	}
 	a.note, e.value = note, value

@@ -88,7 +88,7 @@ func (a *authority) waitingLocked(e *entry) error {
 	if s.up {
 		state = "is connected but has not sent it"
 	}
-	if was := s.relation.status; was.Err != nil && was.ErrTime.After(e.since) { // possibly not the first time
+	if was := s.stats.status; was.Err != nil && was.ErrTime.After(e.since) { // possibly not the first time
 		state += fmt.Sprintf(", and last failed %v ago: %v", time.Since(was.ErrTime).Round(time.Millisecond), was.Err)
 	}
 	return fmt.Errorf("xdslb: waiting for %v resource %q for %v: xDS server %q %s", e.key.typ, e.key.name, time.Since(e.since).Round(time.Millisecond), s.cfg.URI, state)
@@ -128,7 +128,7 @@ func (a *authority) checkLocked() {
 			break
 		}
 		next := a.chain[len(a.servers)]
-		a.core.logLocked(slog.LevelWarn, "xdslb: falling back to the next xDS server", fact{server: last.cfg, typ: noType, err: last.err},
+		a.core.logLocked(slog.LevelWarn, "xdslb: falling back to the next xDS server", logFields{server: last.cfg, typ: noType, err: last.err},
 			slog.String("next", next.URI))
 		recordLocked(newEvent(eventlog.Fallback, last.cfg, last.err), maps.Keys(a.entries))
 		a.useNextServerLocked()
@@ -171,7 +171,7 @@ func (a *authority) respondedLocked(p *peer) {
 	s := a.servers[i]
 	recordLocked(newEvent(eventlog.Return, s.cfg, nil), maps.Keys(a.entries))
 	for _, lower := range a.servers[i+1:] {
-		a.core.logLocked(slog.LevelInfo, "xdslb: xDS server recovered, leaving its fallback", fact{server: s.cfg, typ: noType},
+		a.core.logLocked(slog.LevelInfo, "xdslb: xDS server recovered, leaving its fallback", logFields{server: s.cfg, typ: noType},
 			slog.String("left", lower.cfg.URI))
 		delete(lower.users, a)
 		for e := range a.entries {

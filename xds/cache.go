@@ -66,7 +66,7 @@ func (c *cache) acceptLocked(e *entry, v acceptedVersion) (changed bool) {
 		return false
 	}
 	if e.state == DoesNotExist && e.value != nil {
-		c.core.logLocked(slog.LevelInfo, "xdslb: deleted resource exists again", fact{server: v.from, typ: e.key.typ, name: e.key.name, version: v.version})
+		c.core.logLocked(slog.LevelInfo, "xdslb: deleted resource exists again", logFields{server: v.from, typ: e.key.typ, name: e.key.name, version: v.version})
 	}
 	if latest != v.value {
 		e.updated = v.at

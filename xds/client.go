@@ -176,5 +176,5 @@ func (c *Client) Events(listener, authority string) []eventlog.Event {
 func (c *Client) LogLoadReports(server string, err error) {
 	c.mu.Lock()
 	defer c.unlock()
-	c.logLocked(slog.LevelWarn, "xdslb: load cannot be reported to a server", fact{server: c.pool.known[server], typ: noType, err: err})
+	c.logLocked(slog.LevelWarn, "xdslb: load cannot be reported to a server", logFields{server: c.pool.known[server], typ: noType, err: err})
 }

@@ -24,29 +24,29 @@ type cluster struct {
 	// The version in use: the leaves, or the reason why there are no leaves.
 	leaves   []*leaf
 	err      error
-	received arrival // of the latest aggregate that leads to the leaves
+	received receiveTime // of the latest aggregate that leads to the leaves
 
 	wanted []*leaf // leaves of the wanted version, if it differs and is not ready yet
 
 	// The value, and the leaves that it was made of.
 	value   *picker.Cluster
 	parts   []*picker.Leaf
-	arrived arrival // the latest one of the parts
+	arrived receiveTime // the latest one of the parts
 }
 
-// lookAtClusterLocked evaluates a cluster. Its errors do not affect other clusters (T-WATCH-4).
-func (m *dependencyManager) lookAtClusterLocked(c *cluster) {
-	m.lookLocked(c, func() { m.resolveClusterLocked(c) })
-	m.looked = append(m.looked, c)
+// evaluateClusterLocked evaluates a cluster. Its errors do not affect other clusters (T-WATCH-4).
+func (m *dependencyManager) evaluateClusterLocked(c *cluster) {
+	m.trackLocked(c, func() { m.resolveClusterLocked(c) })
+	m.evaluated = append(m.evaluated, c)
 }
 
-// resolveClusterLocked is lookAtClusterLocked without the tracking of dependencies.
+// resolveClusterLocked is evaluateClusterLocked without the tracking of dependencies.
 func (m *dependencyManager) resolveClusterLocked(c *cluster) {
-	var received arrival
+	var received receiveTime
 	names, r, err := flatten(c.name, func(name string) *entry {
 		e := m.useLocked(resource.ClusterType, name)
 		if c, ok := e.value.(*resource.Cluster); !ok || c.Kind == resource.ClusterAggregate {
-			received = later(received, e.updated) // all other entries are leaves, which have their own arrival
+			received = latest(received, e.updated) // all other entries are leaves, which have their own arrival
 		}
 		return e
 	})
@@ -82,7 +82,7 @@ func (c *cluster) assembleLocked(m *dependencyManager) {
 	same := c.value != nil && c.value.Err == nil && len(c.parts) == len(c.leaves)
 	parts := make([]*picker.Leaf, len(c.leaves))
 	for i, l := range c.leaves {
-		c.arrived = later(c.arrived, l.received)
+		c.arrived = latest(c.arrived, l.received)
 		parts[i] = l.value
 		same = same && parts[i] == c.parts[i]
 	}
@@ -111,7 +111,7 @@ type leaf struct {
 	// cluster names.
 	cluster   *resource.Cluster
 	endpoints *entry
-	received  arrival // of the later one of them
+	received  receiveTime // of the later one of them
 
 	value *picker.Leaf
 	made  leafInputs
@@ -143,11 +143,11 @@ func (m *dependencyManager) resolveLeafLocked(l *leaf) {
 	}
 	m.useEntryLocked(l.endpoints) // which may differ from the wanted ones
 	if l.cluster == cds.value {
-		l.received = later(l.received, cds.updated)
+		l.received = latest(l.received, cds.updated)
 	}
-	l.received = later(l.received, l.endpoints.updated)
+	l.received = latest(l.received, l.endpoints.updated)
 	origin, at := m.originLocked(l.cluster)
-	l.received = later(l.received, at)
+	l.received = latest(l.received, at)
 	need := hashNeedOf(&l.cluster.Policy, l.endpoints.value)
 	m.hashes.move(l.need, need)
 	l.need = need

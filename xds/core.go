@@ -103,9 +103,9 @@ func (c *core) decodeOptions(s *bootstrap.Server) resource.Options {
 // maxLogError bounds an error in a log line, in bytes, so that a line is not longer than 8 KiB.
 const maxLogError = 4 << 10
 
-// fact is the subject of a log line. Fields that do not apply are zero, except for typ, which
+// logFields is the subject of a log line. Fields that do not apply are zero, except for typ, which
 // is noType then.
-type fact struct {
+type logFields struct {
 	server  *bootstrap.Server
 	typ     resource.Type
 	name    string // of the resource
@@ -122,8 +122,8 @@ type logKey struct {
 	name, err uint64 // hashes, since texts can be long
 }
 
-// attrs returns the fact as attributes.
-func (f fact) attrs() (attrs []slog.Attr) {
+// attrs returns the fields as attributes.
+func (f logFields) attrs() (attrs []slog.Attr) {
 	if f.server != nil {
 		attrs = append(attrs, slog.String("server", f.server.URI))
 	}
@@ -139,9 +139,9 @@ func (f fact) attrs() (attrs []slog.Attr) {
 	return attrs
 }
 
-// logLocked queues a line for the log. Lines about the same fact are repeats, and lines with the
+// logLocked queues a line for the log. Lines with the same fields are repeats, and lines with the
 // same message about a server are similar: see [eventlog.Log].
-func (c *core) logLocked(level slog.Level, message string, f fact, more ...slog.Attr) {
+func (c *core) logLocked(level slog.Level, message string, f logFields, more ...slog.Attr) {
 	about := logKey{typ: f.typ, name: xxh3.HashString(f.name)}
 	attrs := append(f.attrs(), more...)
 	attrs = append(attrs, slog.String("node", c.node.GetId()))

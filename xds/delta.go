@@ -146,7 +146,7 @@ func (d *deltaType) requestLocked(t *subscriptions, node *corev3.Node) (request,
 		InitialResourceVersions:  c.versions,
 	}
 	t.sent = true
-	t.peer.claimed = t.peer.claimed || len(c.versions) > 0
+	t.peer.sentVersions = t.peer.sentVersions || len(c.versions) > 0
 	return req, c.awaited
 }
 
@@ -307,9 +307,9 @@ func (c *changes) claimLocked(t *subscriptions, sub *subscription) bool {
 	return true
 }
 
-func (r deltaResponse) readInto(p *pieces) {
+func (r deltaResponse) readInto(p *splitResponse) {
 	n := min(len(r.GetResources()), 1<<12) // few may be wanted, or many invalid
-	p.version, p.items, p.seen = r.GetSystemVersionInfo(), make([]item, 0, n), make(map[string]struct{}, n)
+	p.version, p.items, p.seen = r.GetSystemVersionInfo(), make([]resourceUpdate, 0, n), make(map[string]struct{}, n)
 	for i, res := range r.GetResources() {
 		if p.interrupted(i) {
 			return
@@ -323,7 +323,7 @@ func (r deltaResponse) readInto(p *pieces) {
 			p.refuse(i, err)
 			continue
 		}
-		p.add(i, item{
+		p.add(i, resourceUpdate{
 			name: canonicalName(name), at: i, version: res.GetVersion(), bytes: res.GetResource().GetValue(),
 			ttl: ttl, heartbeat: res.GetResource() == nil, aliases: res.GetAliases(),
 		})
@@ -344,7 +344,7 @@ func deltaName(typ resource.Type, res *discoveryv3.Resource) (string, error) {
 		return "", fmt.Errorf("%v resource %q has no content", typ, name)
 	}
 	if url := res.GetResource().GetTypeUrl(); url != typ.URL() {
-		return "", foreign(typ, url)
+		return "", typeMismatch(typ, url)
 	}
 	if typ == resource.LbEndpointType { // it has no name of its own
 		if name == "" {

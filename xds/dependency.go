@@ -72,25 +72,25 @@ func (m *dependencyManager) useEntryLocked(e *entry) {
 	if d == nil {
 		d = &dependency{entry: e}
 		// The user is added first, since watchLocked may change the entry.
-		d.users.add(m.looking)
+		d.users.add(m.evaluating)
 		m.cache.watchLocked(e, m, d)
 	}
-	if d.used != m.look {
-		d.used = m.look
-		d.users.add(m.looking)
+	if d.used != m.evaluation {
+		d.used = m.evaluation
+		d.users.add(m.evaluating)
 		m.shared.using = append(m.shared.using, d)
 	}
 }
 
-// lookLocked calls f to evaluate a cluster, or the plan, which is m.root, and records the
+// trackLocked calls f to evaluate a cluster, or the plan, which is m.root, and records the
 // resources that it uses.
-func (m *dependencyManager) lookLocked(c *cluster, f func()) {
+func (m *dependencyManager) trackLocked(c *cluster, f func()) {
 	c.stale = false // changes made by f may mark it again
-	m.look++
-	m.looking, m.shared.using = c, m.shared.using[:0]
+	m.evaluation++
+	m.evaluating, m.shared.using = c, m.shared.using[:0]
 	f()
 	for _, d := range c.deps {
-		if d.used != m.look {
+		if d.used != m.evaluation {
 			m.leaveLocked(d, c)
 		}
 	}
@@ -98,7 +98,7 @@ func (m *dependencyManager) lookLocked(c *cluster, f func()) {
 		c.deps = make([]*dependency, len(m.shared.using))
 		copy(c.deps, m.shared.using)
 	}
-	m.looking = nil
+	m.evaluating = nil
 }
 
 // leaveLocked removes a user of a resource.
@@ -172,7 +172,7 @@ func (m *dependencyManager) exchangeLeavesLocked(c *cluster, leaves, wanted []*l
 // depsLocked returns the resources that the target watches, and their collections.
 func (m *dependencyManager) depsLocked() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
-		m.look++
+		m.evaluation++
 		seen := map[*entry]bool{} // collections, which several assignments may have
 		collection := func(e *entry) bool {
 			if seen[e] {
@@ -183,8 +183,8 @@ func (m *dependencyManager) depsLocked() iter.Seq[*entry] {
 		}
 		give := func(c *cluster) bool {
 			for _, d := range c.deps {
-				if d.used != m.look {
-					if d.used = m.look; !yield(d.entry) || !d.entry.collectionsLocked(collection) {
+				if d.used != m.evaluation {
+					if d.used = m.evaluation; !yield(d.entry) || !d.entry.collectionsLocked(collection) {
 						return false
 					}
 				}

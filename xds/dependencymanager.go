@@ -40,9 +40,9 @@ type dependencyManager struct {
 	leaves   map[string]*leaf    // of clusters
 	root     cluster             // stands for the plans: uses Listener and RouteConfigurations
 
-	stale   []*cluster // marked since their last evaluation, including clusters without a plan
-	looking *cluster   // the one that is being evaluated
-	look    uint64     // its number
+	stale      []*cluster // marked since their last evaluation, including clusters without a plan
+	evaluating *cluster   // the one that is being evaluated
+	evaluation uint64     // its number
 
 	// Candidates for removal by sweepLocked: each may have lost its last user.
 	unused       []*dependency
@@ -58,10 +58,10 @@ type dependencyManager struct {
 	// The latest outcome: config or err.
 	config    *picker.Config
 	err       error
-	outcome   uint64     // its number
-	published *plan      // the plan of config
-	looked    []*cluster // evaluated since config was made or found to be up to date
-	received  arrival    // the latest one of the parts of config
+	outcome   uint64      // its number
+	published *plan       // the plan of config
+	evaluated []*cluster  // evaluated since config was made or found to be up to date
+	received  receiveTime // the latest one of the parts of config
 
 	journal  eventlog.Journal // see Client.Events
 	recorded uint64           // the number of the outcome that it has
@@ -113,7 +113,7 @@ func (m *dependencyManager) closeLocked() {
 	clear(m.watches)
 	m.setPlanLocked(&m.want, nil)
 	m.setPlanLocked(&m.active, nil)
-	m.lookLocked(&m.root, func() {})
+	m.trackLocked(&m.root, func() {})
 	m.sweepLocked()
 	m.notifyLocked()
 }

@@ -40,7 +40,7 @@
 //	                                variant.go              the two variants of ADS
 //	                                sotw.go, delta.go       requests, ACKs, deletions of each
 //	                                response.go, members.go from bytes to entries
-//	                                pieces.go, places.go    the resources of a response
+//	                                splitresponse.go, slots.go  the resources of a response
 //	                                faults.go               the errors of a response, for the NACK
 //
 //	core.go                        shared by all parts: the mutex, the log, the options (options.go)

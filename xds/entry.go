@@ -82,8 +82,8 @@ type entry struct {
 	from    *bootstrap.Server // that sent value
 	sum     xxh3.Uint128
 	version string
-	updated arrival // of the message with value
-	raw     []byte  // of value, as received; nil unless core.bytes
+	updated receiveTime // of the message with value
+	raw     []byte      // of value, as received; nil unless core.bytes
 
 	made derived // from a Cluster
 
@@ -130,24 +130,24 @@ type acceptedVersion struct {
 	sum     xxh3.Uint128
 	version string
 	from    *bootstrap.Server
-	at      arrival // of the message
-	raw     []byte  // see entry.raw
+	at      receiveTime // of the message
+	raw     []byte      // see entry.raw
 }
 
-// arrival is the time at which a message arrived, nil for never. The many resources of a message
+// receiveTime is the time at which a message arrived, nil for never. The many resources of a message
 // and the values made of them share it.
-type arrival *time.Time
+type receiveTime *time.Time
 
-// later returns the later one of two arrivals.
-func later(a, b arrival) arrival {
+// latest returns the later of two times.
+func latest(a, b receiveTime) receiveTime {
 	if a == nil || b != nil && (*b).After(*a) {
 		return b
 	}
 	return a
 }
 
-// when returns the time of an arrival.
-func when(a arrival) time.Time {
+// timeOrZero returns the time, or the zero time for nil.
+func timeOrZero(a receiveTime) time.Time {
 	if a == nil {
 		return time.Time{}
 	}

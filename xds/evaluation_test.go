@@ -221,10 +221,10 @@ func TestEvaluationCost(t *testing.T) {
 			{"its cluster", cds, []proto.Message{clusterTo("new", "c3")}, 3},
 			{"a route less", rds, []proto.Message{routesTo("r", names[1:]...)}, 2},
 		} {
-			before := m.look
+			before := m.evaluation
 			d.say(tt.typ, tt.name, tt.list)
 			synctest.Wait()
-			if got := m.look - before; got != tt.looks {
+			if got := m.evaluation - before; got != tt.looks {
 				t.Errorf("%s: %d looks, want %d", tt.name, got, tt.looks)
 			}
 		}

@@ -242,8 +242,8 @@ func ports(c *picker.Cluster) string {
 }
 
 // splitOf returns the resources of a response, compared with the places of the latest one.
-func splitOf(msg message, typ resource.Type, latest []place) pieces {
-	p := pieces{typ: typ, latest: latest, stopped: func() bool { return false }}
+func splitOf(msg message, typ resource.Type, latest []slot) splitResponse {
+	p := splitResponse{typ: typ, latest: latest, stopped: func() bool { return false }}
 	msg.readInto(&p)
 	return p
 }

@@ -184,7 +184,7 @@ func TestLoggerIsShared(t *testing.T) {
 		}
 		c := clients[0]
 		c.mu.Lock()
-		c.logLocked(slog.LevelInfo, "the message", fact{typ: noType})
+		c.logLocked(slog.LevelInfo, "the message", logFields{typ: noType})
 		c.unlock()
 		synctest.Wait()
 		books[0].WantOne(t, "the message")

@@ -20,8 +20,8 @@ func (r *response) handleMembers() (applied bool) {
 		if r.ended() {
 			return false
 		}
-		if it := &r.items[i]; !it.skip && !it.known && !it.heartbeat {
-			it.value, it.err = guard(r.t.typ, func() (any, error) { return r.t.members.Decode(it.name, it.bytes) })
+		if it := &r.items[i]; !it.skip && !it.cached && !it.heartbeat {
+			it.value, it.err = recoverPanic(r.t.typ, func() (any, error) { return r.t.members.Decode(it.name, it.bytes) })
 			if it.err == nil && r.t.peer.core.bytes {
 				it.raw = bytes.Clone(it.bytes)
 			}
@@ -48,7 +48,7 @@ func (r *response) compareMembers() {
 	for i := range r.items {
 		it := &r.items[i]
 		sub := r.t.collectionOf(it.name)
-		it.skip, it.known, it.err = sub == nil, false, nil
+		it.skip, it.cached, it.err = sub == nil, false, nil
 		if it.skip || r.t.startsLocked(sub) {
 			continue
 		}
@@ -56,9 +56,9 @@ func (r *response) compareMembers() {
 		switch {
 		case m == nil:
 		case m.valid && m.sum == it.sum && !it.heartbeat:
-			it.known = true
+			it.cached = true
 		case m.rejected != nil && m.rejected.sum == it.sum && !it.heartbeat:
-			it.known, it.err = true, m.err
+			it.cached, it.err = true, m.err
 		}
 	}
 }
@@ -118,7 +118,7 @@ func (r *response) staleLocked() bool {
 		switch {
 		case it.skip != (sub == nil):
 			return true
-		case it.skip || !it.known:
+		case it.skip || !it.cached:
 		case r.t.startsLocked(sub) || sub.entry.collection.members[it.name] == nil:
 			return true
 		}
@@ -142,17 +142,17 @@ func (t *subscriptions) beginLocked(sub *subscription) {
 }
 
 // applyMemberLocked stores a member in its collection, or records that it is invalid.
-func (r *response) applyMemberLocked(sub *subscription, it *item) {
+func (r *response) applyMemberLocked(sub *subscription, it *resourceUpdate) {
 	from, col := r.t.peer.cfg, sub.entry.collection
 	m := col.memberLocked(it.name)
 	value, _ := it.value.(resource.Member)
-	if !it.known && it.err == nil {
+	if !it.cached && it.err == nil {
 		it.err = col.list.Set(it.name, value)
 	}
 	if it.err == nil {
 		r.t.counts.Valid++
 		col.settleLocked(m)
-		if !it.known {
+		if !it.cached {
 			m.valid, m.sum, m.raw = true, it.sum, it.raw
 		}
 		m.version = it.version
@@ -163,7 +163,7 @@ func (r *response) applyMemberLocked(sub *subscription, it *item) {
 	if m.rejected == nil {
 		col.invalid++
 	}
-	m.rejected, m.err = &rejectedVersion{sum: it.sum, from: from, version: it.version, at: when(r.at)}, it.err
+	m.rejected, m.err = &rejectedVersion{sum: it.sum, from: from, version: it.version, at: timeOrZero(r.at)}, it.err
 	if m.valid && from.FailOnDataErrors {
 		m.valid = false
 		m.ttl.StopLocked()
@@ -173,7 +173,7 @@ func (r *response) applyMemberLocked(sub *subscription, it *item) {
 
 // renewMemberLocked applies a heartbeat, which does not imply the set of members. If it is
 // for a member that the client does not have, the collection is fetched again.
-func (r *response) renewMemberLocked(sub *subscription, it *item) {
+func (r *response) renewMemberLocked(sub *subscription, it *resourceUpdate) {
 	m := &member{}
 	if !r.t.startsLocked(sub) {
 		m = cmp.Or(sub.entry.collection.members[it.name], m)
@@ -188,7 +188,7 @@ func (r *response) renewMemberLocked(sub *subscription, it *item) {
 }
 
 // commitLocked makes the members of a collection its value, and reports whether the entry changed.
-func (t *subscriptions) commitLocked(sub *subscription, version string, at arrival) (changed bool) {
+func (t *subscriptions) commitLocked(sub *subscription, version string, at receiveTime) (changed bool) {
 	e, from, cache := sub.entry, t.peer.cfg, t.peer.cache
 	v := acceptedVersion{value: e.collection.list.Commit(), version: version, from: from, at: at}
 	bad, err := e.collection.faultLocked()

@@ -28,7 +28,7 @@ type origin struct {
 
 // originLocked returns the origin of RPCs to a cluster and its arrival, nil if the policy does not
 // need it. If it does, the cluster uses the endpoints of the fleet.
-func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, arrival) {
+func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, receiveTime) {
 	switch {
 	case c.Policy.ZoneAware != nil:
 	case c.Policy.LoadAware == nil:
@@ -41,7 +41,7 @@ func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, a
 	}
 	var of *resource.Endpoints
 	var err error
-	var at arrival
+	var at receiveTime
 	name := m.core.opts.LocalCluster
 	if name != "" {
 		e := m.useLocked(resource.EndpointsType, name)
@@ -84,7 +84,7 @@ func newOrigin(node *corev3.Locality, name string, of *resource.Endpoints, err e
 	own := false
 	if len(of.Priorities) > 0 {
 		for _, l := range of.Priorities[0].Localities {
-			zone := picker.FleetZone{ID: l.ID}
+			zone := picker.ZoneSize{ID: l.ID}
 			for _, e := range l.Endpoints.All() {
 				if e.Health == picker.Healthy {
 					zone.Endpoints++

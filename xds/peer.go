@@ -10,18 +10,18 @@ import (
 // peer is the part of a server that the subscriptions of all types share. It exists while the
 // server is in use. Its fields are guarded by core.mu.
 type peer struct {
-	core     *core
-	cache    *cache
-	cfg      *bootstrap.Server
-	relation *relation
+	core  *core
+	cache *cache
+	cfg   *bootstrap.Server
+	stats *serverStats
 	// users are the authorities that use the server. The value is true if the server is the last one
 	// of its chain that the authority uses (A71).
 	users map[serverUser]bool
 	wake  chan struct{} // holds a token if a request may be due
 
-	variant variant // of ADS that the server speaks; changes between streams only
-	up      bool    // a stream is open
-	claimed bool    // a request of this stream has had versions of resources
+	variant      variant // of ADS that the server speaks; changes between streams only
+	up           bool    // a stream is open
+	sentVersions bool    // a request of this stream has had versions of resources
 	// exhausted means that the previous stream ended with RESOURCE_EXHAUSTED and no response. The
 	// limit of the server may be below maxRequest, so the next stream does not claim versions.
 	exhausted bool

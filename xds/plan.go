@@ -25,8 +25,8 @@ type plan struct {
 	filters           []picker.Filter
 	maxStreamDuration time.Duration
 	ignored           []string
-	clusters          []string // as first named by the routes
-	received          arrival  // of the later one of listener and host
+	clusters          []string    // as first named by the routes
+	received          receiveTime // of the later one of listener and host
 
 	// While the manager holds the plan, as want or active or both: how often, and its clusters,
 	// which are shared with other plans.
@@ -44,7 +44,7 @@ type plan struct {
 //
 // Only stale clusters are evaluated: see dependency.go.
 func (m *dependencyManager) evaluateLocked() {
-	want, r, err := m.lookAtPlansLocked()
+	want, r, err := m.evaluatePlansLocked()
 	m.setPlanLocked(&m.want, want)
 	if want != m.active {
 		if want != nil {
@@ -52,7 +52,7 @@ func (m *dependencyManager) evaluateLocked() {
 		}
 		if r == ready || r == unreachable && m.active == nil {
 			m.setPlanLocked(&m.active, want)
-			m.lookAtPlansLocked() // releases the resources of the previous plan
+			m.evaluatePlansLocked() // releases the resources of the previous plan
 		}
 	}
 	m.resolveStaleLocked()
@@ -64,13 +64,13 @@ func (m *dependencyManager) evaluateLocked() {
 	case err != nil:
 		m.publishErrorLocked(err)
 	}
-	m.looked = nil
+	m.evaluated = nil
 }
 
-// lookAtPlansLocked returns the result of desiredLocked, and keeps the RouteConfiguration of the
+// evaluatePlansLocked returns the result of desiredLocked, and keeps the RouteConfiguration of the
 // active plan in use.
-func (m *dependencyManager) lookAtPlansLocked() (want *plan, r readiness, err error) {
-	m.lookLocked(&m.root, func() {
+func (m *dependencyManager) evaluatePlansLocked() (want *plan, r readiness, err error) {
+	m.trackLocked(&m.root, func() {
 		want, r, err = m.desiredLocked()
 		if m.active == nil {
 			return
@@ -106,7 +106,7 @@ func (m *dependencyManager) desiredLocked() (*plan, readiness, error) {
 	}
 	if m.latest == nil || m.latest.listener != listener || m.latest.host != host {
 		m.latest = newPlan(listener, host, cmp.Or(m.active, m.latest))
-		m.latest.received = later(m.useLocked(resource.ListenerType, m.key.listener).updated, e.updated)
+		m.latest.received = latest(m.useLocked(resource.ListenerType, m.key.listener).updated, e.updated)
 	}
 	return m.latest, ready, nil
 }
@@ -196,7 +196,7 @@ func (m *dependencyManager) resolvePlanLocked(p *plan) readiness {
 	r := ready
 	for _, c := range p.resolved {
 		if c.stale {
-			m.lookAtClusterLocked(c)
+			m.evaluateClusterLocked(c)
 		}
 		r = min(r, c.readiness)
 	}
@@ -210,7 +210,7 @@ func (m *dependencyManager) resolveStaleLocked() {
 	m.stale = nil
 	for _, c := range stale {
 		if c.stale && c.plans > 0 {
-			m.lookAtClusterLocked(c)
+			m.evaluateClusterLocked(c)
 		}
 	}
 }
@@ -226,10 +226,10 @@ func (m *dependencyManager) boundHashesLocked() {
 		return
 	}
 	m.core.logLocked(slog.LevelWarn, "xdslb: hash rings and Maglev tables halved to stay within Options.MaxHashBytes",
-		fact{typ: resource.ListenerType, name: m.key.listener}, slog.Int("times", int(halvings)), slog.Uint64("bytes", m.core.opts.MaxHashBytes))
+		logFields{typ: resource.ListenerType, name: m.key.listener}, slog.Int("times", int(halvings)), slog.Uint64("bytes", m.core.opts.MaxHashBytes))
 	m.halvings = halvings
 	for _, c := range m.clusters {
-		m.lookAtClusterLocked(c)
+		m.evaluateClusterLocked(c)
 	}
 }
 
@@ -243,11 +243,11 @@ func (m *dependencyManager) publishLocked() {
 		return
 	}
 	clusters := old.Clusters
-	for _, c := range m.looked {
+	for _, c := range m.evaluated {
 		if int(c.position) >= len(p.resolved) || p.resolved[c.position] != c {
 			continue // it belongs to another plan
 		}
-		m.received = later(m.received, c.arrived)
+		m.received = latest(m.received, c.arrived)
 		if clusters[c.position] == c.value {
 			continue
 		}
@@ -269,7 +269,7 @@ func (m *dependencyManager) publishPlanLocked() {
 	for i, c := range p.resolved {
 		c.position = int32(i)
 		clusters[i] = c.value
-		m.received = later(m.received, c.arrived)
+		m.received = latest(m.received, c.arrived)
 	}
 	if old != nil && persistent.SameSlice(old.Routes, p.routes) && persistent.SameSlice(old.Filters, p.filters) &&
 		old.MaxStreamDuration == p.maxStreamDuration && slices.Equal(old.Ignored, p.ignored) && slices.Equal(old.Clusters, clusters) {
@@ -286,7 +286,7 @@ func (m *dependencyManager) deliverLocked(clusters []*picker.Cluster) {
 		MaxStreamDuration: m.active.maxStreamDuration,
 		Filters:           m.active.filters,
 		Ignored:           m.active.ignored,
-		Received:          when(m.received),
+		Received:          timeOrZero(m.received),
 	}
 	m.err = nil
 	m.outcome++

@@ -19,9 +19,9 @@ type pool struct {
 	known map[string]*bootstrap.Server // all servers of the bootstrap
 	order []*bootstrap.Server          // the same, in order
 
-	servers   map[string]*server   // with a stream, or trying to open one
-	relations map[string]*relation // of all servers that have been used
-	channels  map[string]*channel  // in use
+	servers   map[string]*server      // with a stream, or trying to open one
+	relations map[string]*serverStats // of all servers that have been used
+	channels  map[string]*channel     // in use
 }
 
 func newPool(core *core, cache *cache) *pool {
@@ -30,7 +30,7 @@ func newPool(core *core, cache *cache) *pool {
 		cache:     cache,
 		known:     map[string]*bootstrap.Server{},
 		servers:   map[string]*server{},
-		relations: map[string]*relation{},
+		relations: map[string]*serverStats{},
 		channels:  map[string]*channel{},
 	}
 	p.add(core.cfg.Servers)
@@ -58,7 +58,7 @@ func (p *pool) serverLocked(cfg *bootstrap.Server) *server {
 	}
 	ctx, cancel := context.WithCancel(p.core.ctx)
 	s = &server{channel: p.channelLocked(cfg), cancel: cancel}
-	s.initLocked(p.core, p.cache, cfg, p.relationLocked(cfg))
+	s.initLocked(p.core, p.cache, cfg, p.serverStatsLocked(cfg))
 	p.servers[cfg.Key()] = s
 	p.core.tasks.Go(func() { s.run(ctx) })
 	return s
@@ -81,11 +81,11 @@ func (p *pool) closeAllLocked() {
 	}
 }
 
-// relationLocked returns the relation to a server, creating it if necessary.
-func (p *pool) relationLocked(cfg *bootstrap.Server) *relation {
+// relationLocked returns the state of a server, creating it if necessary.
+func (p *pool) serverStatsLocked(cfg *bootstrap.Server) *serverStats {
 	r := p.relations[cfg.Key()]
 	if r == nil {
-		r = &relation{status: ServerStatus{URI: cfg.URI, Description: cfg.String(), Key: cfg.Key()}}
+		r = &serverStats{status: ServerStatus{URI: cfg.URI, Description: cfg.String(), Key: cfg.Key()}}
 		p.relations[cfg.Key()] = r
 	}
 	return r

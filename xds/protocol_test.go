@@ -477,7 +477,7 @@ func TestForgottenMeanwhile(t *testing.T) {
 		d.respond(lds, "1", wrap(listenerTo("svc", "r")))
 		r := response{t: &d.s.types[lds], msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "2", Resources: []*anypb.Any{wrap(listenerTo("svc", "r"))}})}
 		if r.split(); !byPlace {
-			r.pieces = splitOf(r.msg, lds, nil)
+			r.splitResponse = splitOf(r.msg, lds, nil)
 		}
 		r.compare()
 		d.c.mu.Lock()

@@ -54,7 +54,7 @@ type TypeStatus struct {
 	NACKs          uint64
 }
 
-// relation is the state of a server that outlives its use: it exists as long as the client. Guarded
+// serverStats is the state of a server that outlives its use: it exists as long as the client. Guarded
 // by core.mu.
 //
 //	        streamOpened                     failed
@@ -62,13 +62,13 @@ type TypeStatus struct {
 //	 │                             ▲                          │   ▲
 //	 │            failed           └───────responded──────────┘   │
 //	 └────────────────────────────────────────────────────────────┘
-type relation struct {
+type serverStats struct {
 	status ServerStatus
 	gone   bool // not connected, without a failure so far: see away
 }
 
 // streamOpened is called when a stream has been opened.
-func (r *relation) streamOpened() {
+func (r *serverStats) streamOpened() {
 	r.status.Streams++
 	if r.status.Since.IsZero() {
 		r.setConnected(true)
@@ -76,14 +76,14 @@ func (r *relation) streamOpened() {
 }
 
 // responded is called for the first response of a stream.
-func (r *relation) responded() {
+func (r *serverStats) responded() {
 	if !r.status.Connected {
 		r.setConnected(true)
 	}
 }
 
 // failed is called when the server cannot be reached.
-func (r *relation) failed() {
+func (r *serverStats) failed() {
 	if r.status.Connected || r.gone || r.status.Since.IsZero() {
 		r.status.Failures++
 		r.setConnected(false)
@@ -91,21 +91,21 @@ func (r *relation) failed() {
 }
 
 // away is called when a stream that had a response has ended, and the next one may follow late.
-func (r *relation) away() {
+func (r *serverStats) away() {
 	if r.status.Connected {
 		r.setConnected(false)
 		r.gone = true
 	}
 }
 
-func (r *relation) setConnected(connected bool) {
+func (r *serverStats) setConnected(connected bool) {
 	r.gone = false
 	r.status.Connected, r.status.Since = connected, time.Now()
 }
 
 // ended records the error of a stream that ended or could not be opened, and reports whether it is
 // a new one.
-func (r *relation) ended(err error) (fresh bool) {
+func (r *serverStats) ended(err error) (fresh bool) {
 	fresh = r.status.Connected || r.status.Err == nil || r.status.Err.Error() != err.Error()
 	r.status.Err, r.status.ErrTime = err, time.Now()
 	return fresh

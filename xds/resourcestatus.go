@@ -113,7 +113,7 @@ func (e *entry) statusLocked() ResourceStatus {
 		s.Members = len(e.collection.members)
 	}
 	if e.latestLocked() != nil {
-		s.Version, s.Updated, s.Server = e.version, when(e.updated), e.from.URI
+		s.Version, s.Updated, s.Server = e.version, timeOrZero(e.updated), e.from.URI
 		if e.raw != nil {
 			s.Raw = &anypb.Any{TypeUrl: e.key.typ.URL(), Value: e.raw}
 		}

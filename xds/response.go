@@ -18,16 +18,16 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// response handles one response: it is split into resources (pieces), which are compared with the
+// response handles one response: it is split into resources (splitResponse), which are compared with the
 // cache, decoded if they are new, and applied to the cache. Comparing and applying take
 // core.mu. Splitting and decoding, which are most of the work, do not.
 type response struct {
 	ctx context.Context // ends when the server is not used any more; nil if it does not end
 	t   *subscriptions
 	msg message
-	at  arrival
+	at  receiveTime
 
-	pieces
+	splitResponse
 	wanted  int             // number of valid resources that are still wanted
 	invalid int             // number of invalid resources
 	refused string          // name of the first of them that has one
@@ -64,7 +64,7 @@ func (r *response) handleResources() (applied bool) {
 		if r.ended() {
 			return false
 		}
-		if it := &r.items[i]; !it.skip && !it.known {
+		if it := &r.items[i]; !it.skip && !it.cached {
 			it.value, it.err = decode(r.t.typ, it.bytes, it.prev, opts)
 			it.err = r.t.peer.cache.checkCollections(it.value, it.err)
 			if it.value != nil && core.bytes {
@@ -86,10 +86,10 @@ func (r *response) ended() bool { return r.ctx != nil && r.ctx.Err() != nil }
 func (r *response) split() {
 	core := r.t.peer.core
 	core.mu.Lock()
-	latest := r.t.places
+	latest := r.t.slots
 	core.mu.Unlock()
-	r.pieces = pieces{typ: r.t.typ, latest: latest, stopped: r.ended}
-	r.msg.readInto(&r.pieces)
+	r.splitResponse = splitResponse{typ: r.t.typ, latest: latest, stopped: r.ended}
+	r.msg.readInto(&r.splitResponse)
 	r.addAliases()
 }
 
@@ -105,7 +105,7 @@ func (r *response) addAliases() {
 			if r.ended() {
 				return
 			}
-			if r.see(own.at, alias) {
+			if r.recordName(own.at, alias) {
 				it := own
 				it.name, it.alias, it.aliases = alias, own.name, nil
 				r.items = append(r.items, it)
@@ -140,12 +140,12 @@ func (r *response) compare() {
 		it.skip = false
 		switch {
 		case it.heartbeat:
-			it.known = true
+			it.cached = true
 			it.renew(e, from)
 		case r.inCacheLocked(e, it.sum):
-			it.known, it.value, it.raw = true, latest, e.raw
+			it.cached, it.value, it.raw = true, latest, e.raw
 		case e.rejected != nil && e.rejected.sum == it.sum && e.rejected.from == from:
-			it.known, it.err, it.value, it.raw = true, e.err, e.rejected.value, e.rejected.raw
+			it.cached, it.err, it.value, it.raw = true, e.err, e.rejected.value, e.rejected.raw
 		default:
 			it.prev = latest
 		}
@@ -158,8 +158,8 @@ func (r *response) inCacheLocked(e *entry, sum xxh3.Uint128) bool {
 	return e.latestLocked() != nil && e.sum == sum && e.from.TrustedXDSServer == r.t.peer.cfg.TrustedXDSServer
 }
 
-// renew makes a heartbeat an item with the version in the cache, if the heartbeat is about that.
-func (it *item) renew(e *entry, from *bootstrap.Server) {
+// renew gives a heartbeat the version in the cache, if the heartbeat is about that.
+func (it *resourceUpdate) renew(e *entry, from *bootstrap.Server) {
 	it.value = e.latestLocked()
 	if it.err = it.renews(e.key.typ, it.value != nil && e.from == from, e.version); it.err == nil {
 		it.version, it.sum, it.raw = e.version, e.sum, e.raw
@@ -167,7 +167,7 @@ func (it *item) renew(e *entry, from *bootstrap.Server) {
 }
 
 // renews returns why a heartbeat does not renew the latest version, nil if it does.
-func (it *item) renews(t resource.Type, exists bool, latest string) error {
+func (it *resourceUpdate) renews(t resource.Type, exists bool, latest string) error {
 	switch {
 	case !exists:
 		return fmt.Errorf("%v resource %q: a heartbeat without content, and there is no version of it", t, it.name)
@@ -180,11 +180,11 @@ func (it *item) renews(t resource.Type, exists bool, latest string) error {
 // decode decodes a resource. prev is the latest version, if there is one.
 func decode(t resource.Type, data []byte, prev any, opts resource.Options) (any, error) {
 	opts.Previous, _ = prev.(*resource.Endpoints)
-	return guard(t, func() (any, error) { return resource.Decode(t, data, opts) })
+	return recoverPanic(t, func() (any, error) { return resource.Decode(t, data, opts) })
 }
 
-// guard decodes a resource, and returns a panic as an error (T-XDS-19).
-func guard(t resource.Type, decode func() (any, error)) (value any, err error) {
+// recoverPanic decodes a resource, and returns a panic as an error (T-XDS-19).
+func recoverPanic(t resource.Type, decode func() (any, error)) (value any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			value, err = nil, fmt.Errorf("xdslb: decoding a %v resource panicked: %v", t, p)
@@ -219,7 +219,7 @@ func (r *response) apply() bool {
 // deletions, and acknowledges it.
 func (r *response) effectLocked(apply func()) {
 	t := r.t
-	t.heard = true
+	t.responded = true
 	t.round++
 	r.invalid = r.faults.n // resources without a name, or with a repeated name
 	apply()
@@ -249,7 +249,7 @@ func (r *response) changedLocked(e *entry, changed bool) {
 }
 
 // refuse records that a resource is invalid, for the NACK.
-func (r *response) refuse(it *item) {
+func (r *response) refuse(it *resourceUpdate) {
 	if r.refused == "" {
 		r.refused = it.name
 	}
@@ -280,8 +280,8 @@ func (r *response) applyResourcesLocked() {
 			if !sub.unsubscribing {
 				r.wanted++
 			}
-			if r.places != nil {
-				r.places[it.at] = place{it.sum, sub}
+			if r.slots != nil {
+				r.slots[it.at] = slot{it.sum, sub}
 			}
 			continue
 		}
@@ -291,10 +291,10 @@ func (r *response) applyResourcesLocked() {
 			r.refetch = append(r.refetch, sub)
 			continue
 		}
-		r.changedLocked(sub.entry, cache.rejectLocked(sub.entry, it.err, rejectedVersion{it.sum, from, it.version, when(r.at), it.value, it.raw}))
+		r.changedLocked(sub.entry, cache.rejectLocked(sub.entry, it.err, rejectedVersion{it.sum, from, it.version, timeOrZero(r.at), it.value, it.raw}))
 	}
 	t.whole = r.wanted == len(t.subs)
-	t.keepPlacesLocked(r.places)
+	t.keepSlotsLocked(r.slots)
 }
 
 // applyErrorsLocked applies the errors that the server sent in place of resources (xRFC TP3, A88).
@@ -311,7 +311,7 @@ func (r *response) applyErrorsLocked() {
 		code := codes.Code(re.GetErrorDetail().GetCode())
 		err := fmt.Errorf("xdslb: %v resource %q: xDS server %q reports %v: %s", t.typ, sub.entry.key.name, p.cfg.URI, code, eventlog.Cut(re.GetErrorDetail().GetMessage()))
 		data := code == codes.NotFound || code == codes.PermissionDenied
-		p.core.logLocked(slog.LevelWarn, "xdslb: xDS server reports an error for a resource", fact{server: p.cfg, typ: t.typ, name: sub.entry.key.name, err: err})
+		p.core.logLocked(slog.LevelWarn, "xdslb: xDS server reports an error for a resource", logFields{server: p.cfg, typ: t.typ, name: sub.entry.key.name, err: err})
 		r.changedLocked(sub.entry, p.cache.failLocked(sub.entry, failure{state: ReceivedError, err: err, transient: !data, drop: data && p.cfg.FailOnDataErrors, kind: eventlog.ErrorReceived, from: p.cfg}))
 	}
 }

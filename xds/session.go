@@ -29,13 +29,13 @@ type session struct {
 
 	switched bool      // the variant has changed since the latest response
 	refused  time.Time // when the server last answered UNIMPLEMENTED to the wanted variant
-	quiet    bool      // the server has nothing to send on this stream: see silentLocked
+	quiet    bool      // the server has nothing to send on this stream: see onResponseTimeoutLocked
 	err      error     // why there is no stream; nil at the beginning of the first attempt
 }
 
 // initLocked initializes the state of a server that is not in use yet.
-func (s *session) initLocked(core *core, cache *cache, cfg *bootstrap.Server, r *relation) {
-	s.peer = peer{core: core, cache: cache, cfg: cfg, relation: r, users: map[serverUser]bool{}, wake: make(chan struct{}, 1)}
+func (s *session) initLocked(core *core, cache *cache, cfg *bootstrap.Server, r *serverStats) {
+	s.peer = peer{core: core, cache: cache, cfg: cfg, stats: r, users: map[serverUser]bool{}, wake: make(chan struct{}, 1)}
 	for i := range s.types {
 		s.types[i] = subscriptions{peer: &s.peer, typ: resource.Type(i), counts: &r.status.Types[i], subs: map[string]*subscription{}}
 	}
@@ -79,11 +79,11 @@ func (s *session) demandLocked() (lacking, idle bool) {
 // openedLocked prepares for a new stream: there is no nonce, and all types are dirty.
 func (s *session) openedLocked() {
 	s.up, s.err = true, nil
-	s.claimed, s.quiet = false, false
-	s.relation.streamOpened()
+	s.sentVersions, s.quiet = false, false
+	s.stats.streamOpened()
 	for i := range s.types {
 		t := &s.types[i]
-		t.sent, t.heard, t.lastNack = false, false, rejection{}
+		t.sent, t.responded, t.lastNack = false, false, rejection{}
 		t.whole = false // another server may have sent something since
 		t.protocol.openedLocked(t)
 		t.dirty = true
@@ -112,16 +112,16 @@ func (s *session) endedLocked(responded bool, err error) {
 	s.downLocked()
 	s.cache.reviewLocked()
 	if !responded {
-		s.core.logLocked(slog.LevelWarn, "xdslb: an xDS server cannot be reached", fact{server: s.cfg, typ: noType, err: err})
+		s.core.logLocked(slog.LevelWarn, "xdslb: an xDS server cannot be reached", logFields{server: s.cfg, typ: noType, err: err})
 		s.failedLocked(err)
 		return
 	}
 	// Servers may end streams at any time; only a server that sends nothing is
 	// unreachable (A57).
-	s.core.logLocked(slog.LevelInfo, "xdslb: the stream of an xDS server ended", fact{server: s.cfg, typ: noType, err: err})
-	s.relation.ended(err)
+	s.core.logLocked(slog.LevelInfo, "xdslb: the stream of an xDS server ended", logFields{server: s.cfg, typ: noType, err: err})
+	s.stats.ended(err)
 	if s.core.opts.ReconnectSpread > s.core.opts.BackoffBase {
-		s.relation.away()
+		s.stats.away()
 	}
 	s.recordLocked(eventlog.StreamFailed, err)
 }
@@ -130,10 +130,10 @@ func (s *session) endedLocked(responded bool, err error) {
 // ended without a response, or takes suspiciously long (A57).
 func (s *session) failedLocked(err error) {
 	s.err = err
-	if s.relation.ended(err) {
+	if s.stats.ended(err) {
 		s.recordLocked(eventlog.StreamFailed, err)
 	}
-	s.relation.failed()
+	s.stats.failed()
 	for a := range s.users {
 		a.checkLocked()
 	}
@@ -142,20 +142,20 @@ func (s *session) failedLocked(err error) {
 // respondedLocked is called for the first response of a stream.
 func (s *session) respondedLocked() {
 	s.switched = false
-	s.relation.responded()
+	s.stats.responded()
 	s.recordLocked(eventlog.Connected, nil)
 	for a := range s.users {
 		a.respondedLocked(&s.peer)
 	}
 }
 
-// silentLocked is called when the server has sent nothing for the time in which it must send a
+// onResponseTimeoutLocked is called when the server has sent nothing for the time in which it must send a
 // resource (Options.ResourceTimeout). If the request had the versions of all resources, the server
 // has nothing to send, and counts as having responded.
-func (s *session) silentLocked() {
-	if lacking, _ := s.demandLocked(); s.claimed && !lacking {
+func (s *session) onResponseTimeoutLocked() {
+	if lacking, _ := s.demandLocked(); s.sentVersions && !lacking {
 		s.quiet = true
-		s.relation.responded()
+		s.stats.responded()
 	}
 }
 
@@ -201,8 +201,8 @@ func (s *session) switchVariantLocked(err error) bool {
 	if status.Code(err) != codes.Unimplemented {
 		return false
 	}
-	next := other(s.variant)
-	s.core.logLocked(slog.LevelInfo, "xdslb: an xDS server does not implement a variant of ADS, trying the other", fact{server: s.cfg, typ: noType, err: err},
+	next := alternate(s.variant)
+	s.core.logLocked(slog.LevelInfo, "xdslb: an xDS server does not implement a variant of ADS, trying the other", logFields{server: s.cfg, typ: noType, err: err},
 		slog.String("variant", s.variant.String()), slog.String("other", next.String()))
 	if s.variant == wantedVariant(s.cfg, &s.core.opts) {
 		s.refused = time.Now()
@@ -227,13 +227,13 @@ func (s *session) retryVariantLocked() {
 // setVariantLocked sets the variant of the next stream.
 func (s *session) setVariantLocked(v variant) {
 	s.variant = v
-	s.relation.status.Variant = v.String()
+	s.stats.status.Variant = v.String()
 	for i := range s.types {
 		t := &s.types[i]
 		if t.protocol != nil {
 			t.protocol.stopLocked()
 		}
-		t.protocol, t.places = v.newProtocol(), nil
+		t.protocol, t.slots = v.newProtocol(), nil
 		for _, sub := range t.subs {
 			sub.received = false // versions of one variant mean nothing in the other
 		}

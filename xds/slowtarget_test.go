@@ -30,7 +30,7 @@ type slowCluster struct {
 	readiness readiness
 	leaves    []string
 	err       error
-	received  arrival
+	received  receiveTime
 }
 
 func newSlowTarget(m *dependencyManager) *slowTarget {
@@ -114,17 +114,17 @@ func (s *slowTarget) compare() error {
 		return fmt.Errorf("no configuration but %v, want one", m.err)
 	}
 	got, want := m.config, &picker.Config{Routes: s.active.routes, Filters: s.active.filters, MaxStreamDuration: s.active.maxStreamDuration}
-	var at arrival
+	var at receiveTime
 	for _, name := range s.active.clusters {
 		value, arrived := s.assemble(name)
-		want.Clusters, at = append(want.Clusters, value), later(at, arrived)
+		want.Clusters, at = append(want.Clusters, value), latest(at, arrived)
 	}
 	want.Received = got.Received
 	if !equalConfigs(got, want) {
 		return fmt.Errorf("%s\nwant %s", describe(got), describe(want))
 	}
-	if when(m.received).Before(when(at)) {
-		return fmt.Errorf("received at %v, want %v or later", when(m.received), when(at))
+	if timeOrZero(m.received).Before(timeOrZero(at)) {
+		return fmt.Errorf("received at %v, want %v or later", timeOrZero(m.received), timeOrZero(at))
 	}
 	return nil
 }
@@ -168,11 +168,11 @@ func (s *slowTarget) cluster(name string) *slowCluster {
 		s.clusters[name] = c
 	}
 	s.seen[name] = true
-	var received arrival
+	var received receiveTime
 	leaves, r, err := flatten(name, func(name string) *entry {
 		e := s.lookup(resource.ClusterType, name)
 		if c, ok := e.value.(*resource.Cluster); !ok || c.Kind == resource.ClusterAggregate {
-			received = later(received, e.updated)
+			received = latest(received, e.updated)
 		}
 		return e
 	})
@@ -210,9 +210,9 @@ func (s *slowTarget) leaf(name string) *leaf {
 		s.lookup(resource.EndpointsType, s.m.core.opts.LocalCluster)
 	}
 	if l.cluster == cds.value {
-		l.received = later(l.received, cds.updated)
+		l.received = latest(l.received, cds.updated)
 	}
-	l.received = later(l.received, l.endpoints.updated)
+	l.received = latest(l.received, l.endpoints.updated)
 	return l
 }
 
@@ -227,7 +227,7 @@ func (s *slowTarget) needs() map[hashNeed]int {
 }
 
 // assemble makes the value of a cluster, and says when the latest part of it arrived.
-func (s *slowTarget) assemble(name string) (*picker.Cluster, arrival) {
+func (s *slowTarget) assemble(name string) (*picker.Cluster, receiveTime) {
 	c := s.clusters[name]
 	if c.err != nil {
 		return &picker.Cluster{Name: name, Err: s.m.core.withNodeID(c.err)}, c.received
@@ -235,7 +235,7 @@ func (s *slowTarget) assemble(name string) (*picker.Cluster, arrival) {
 	value, at := &picker.Cluster{Name: name}, c.received
 	for _, name := range c.leaves {
 		l := s.leaves[name]
-		at = later(at, l.received)
+		at = latest(at, l.received)
 		cds := s.lookup(resource.ClusterType, name)
 		made := leafInputs{cluster: l.cluster, endpoints: l.endpoints.value, halvings: s.halvings}
 		if l.cluster.Policy.ZoneAware != nil {

@@ -158,13 +158,13 @@ func (w *sotwType) refuseGlobsLocked(t *subscriptions) {
 		p.cache.failLocked(e, failure{state: Unknown, err: err, transient: true, kind: eventlog.Missing, from: p.cfg})
 	}
 	if refused > 0 {
-		p.core.logLocked(slog.LevelWarn, "xdslb: collections are not updated: xDS server does not implement incremental ADS", fact{server: p.cfg, typ: t.typ},
+		p.core.logLocked(slog.LevelWarn, "xdslb: collections are not updated: xDS server does not implement incremental ADS", logFields{server: p.cfg, typ: t.typ},
 			slog.Int("collections", refused))
 	}
 }
 
-func (r sotwResponse) readInto(p *pieces) {
-	p.version, p.places = r.GetVersionInfo(), make([]place, 0, len(r.Parts))
+func (r sotwResponse) readInto(p *splitResponse) {
+	p.version, p.slots = r.GetVersionInfo(), make([]slot, 0, len(r.Parts))
 	for i := range r.Parts {
 		if p.interrupted(i) {
 			return
@@ -183,7 +183,7 @@ func (r sotwResponse) readInto(p *pieces) {
 			p.refuse(i, err)
 			continue
 		}
-		p.addChanged(i, item{name: canonicalName(name), version: p.version, sum: sum, bytes: part.Value})
+		p.addChanged(i, resourceUpdate{name: canonicalName(name), version: p.version, sum: sum, bytes: part.Value})
 	}
 }
 
@@ -191,13 +191,13 @@ func (r sotwResponse) readInto(p *pieces) {
 func (r sotwResponse) removed() iter.Seq[string] { return func(func(string) bool) {} }
 
 // addOther adds resource number i, which is wrapped or of another type.
-func (p *pieces) addOther(i int, part *adscodec.Part) {
+func (p *splitResponse) addOther(i int, part *adscodec.Part) {
 	a := &anypb.Any{TypeUrl: part.URL, Value: part.Value}
 	w, err := resource.WrappingOf(a)
 	if err == nil && w.Heartbeat {
 		// The response does not imply deletions of the other resources of its type then.
 		p.partial = true
-		p.addChanged(i, item{name: canonicalName(w.Name), heartbeat: true, ttl: w.TTL})
+		p.addChanged(i, resourceUpdate{name: canonicalName(w.Name), heartbeat: true, ttl: w.TTL})
 		return
 	}
 	var url, name string
@@ -206,7 +206,7 @@ func (p *pieces) addOther(i int, part *adscodec.Part) {
 		url, value, err = resource.Unwrap(a)
 	}
 	if err == nil && url != p.typ.URL() {
-		err = foreign(p.typ, url)
+		err = typeMismatch(p.typ, url)
 	}
 	if err == nil {
 		name, err = resource.Name(p.typ, value)
@@ -215,13 +215,13 @@ func (p *pieces) addOther(i int, part *adscodec.Part) {
 		p.refuse(i, err)
 		return
 	}
-	p.addChanged(i, item{name: canonicalName(name), version: p.version, sum: xxh3.Hash128(value), ttl: w.TTL, bytes: value})
+	p.addChanged(i, resourceUpdate{name: canonicalName(name), version: p.version, sum: xxh3.Hash128(value), ttl: w.TTL, bytes: value})
 }
 
 // deleteLocked deletes the resources that are missing in a response of a type whose responses
 // are complete.
 func (w *sotwType) deleteLocked(t *subscriptions, _ message, partial bool) (changed []*entry) {
-	if !complete(t.typ) || partial || t.whole {
+	if !isFullState(t.typ) || partial || t.whole {
 		return nil
 	}
 	for _, sub := range t.subs {
@@ -274,7 +274,7 @@ func (w *sotwType) nackLocked(t *subscriptions) {
 // the resource is the proof. If they are not, there is no proof, and the cache is used. A server
 // that does not send changes any more sends the resource on a new subscription (T-WATCH-3).
 func (sotw) sendsLocked(sub *subscription) bool {
-	return !complete(sub.entry.key.typ) || !sub.unsubscribing || sub.round > sub.omitted
+	return !isFullState(sub.entry.key.typ) || !sub.unsubscribing || sub.round > sub.omitted
 }
 
 // status returns the rejection as the error detail of a request.

@@ -43,7 +43,7 @@ type stream struct {
 // received is a response and its arrival.
 type received struct {
 	msg message
-	at  arrival
+	at  receiveTime
 }
 
 // runStream opens a stream and serves it until it ends, which is always with an error. It reports
@@ -98,7 +98,7 @@ func (st *stream) startTimers() (stop func()) {
 	defer s.core.unlock()
 	s.core.startLocked(&silence, s.core.resourceTimeout(s.cfg), func() {
 		if st.ctx.Err() == nil {
-			s.silentLocked()
+			s.onResponseTimeoutLocked()
 		}
 	})
 	var check func()
@@ -166,7 +166,7 @@ func (st *stream) count(msg message, first bool) (typ resource.Type, ok bool) {
 		s.respondedLocked()
 	}
 	if !ok {
-		s.core.logLocked(slog.LevelWarn, "xdslb: an xDS server sent resources of an unknown type", fact{server: s.cfg, typ: noType, name: msg.GetTypeUrl()})
+		s.core.logLocked(slog.LevelWarn, "xdslb: an xDS server sent resources of an unknown type", logFields{server: s.cfg, typ: noType, name: msg.GetTypeUrl()})
 		return typ, false
 	}
 	counts := s.types[typ].counts

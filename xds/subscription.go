@@ -20,16 +20,16 @@ type subscriptions struct {
 	// sent means that a request of this stream has had names of the type. Before that a
 	// request without names would subscribe to all resources (T-XDS-2, T-XDS-3).
 	sent bool
-	// heard means that this stream has had a response of the type.
-	heard    bool
-	round    uint64    // number of the current response
-	lastNack rejection // the one that was logged last
+	// responded means that this stream has had a response of the type.
+	responded bool
+	round     uint64    // number of the current response
+	lastNack  rejection // the one that was logged last
 
 	// nackTimer runs for Options.BackoffBase after a NACK. The next one waits for it.
 	nackTimer timing.Timer
-	// places are the places of resources in the latest response, if it had all of them; nil when one
+	// slots are the slots of resources in the latest response, if it had all of them; nil when one
 	// is dropped.
-	places []place
+	slots []slot
 	// whole means that the latest response had all wanted resources, and that no resource has
 	// been subscribed to since.
 	whole bool
@@ -144,7 +144,7 @@ func (t *subscriptions) dropLocked(e *entry) {
 	sub.timer.StopLocked()
 	t.knownAsLocked(sub, "")
 	delete(t.subs, e.key.name)
-	t.places = nil
+	t.slots = nil
 	t.markLocked(e.key.name)
 	e.subs--
 	t.peer.cache.forgetLocked(e)

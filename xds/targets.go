@@ -22,7 +22,7 @@ type targets struct {
 // shared is used by all dependency managers of a Client.
 type shared struct {
 	origin origin        // see dependencyManager.originLocked
-	using  []*dependency // of the cluster that is evaluated; see dependencyManager.lookLocked
+	using  []*dependency // of the cluster that is evaluated; see dependencyManager.trackLocked
 }
 
 // watch is one Watcher of a target.

@@ -29,10 +29,10 @@ func (t *subscriptions) liveLocked(sub *subscription, ttl time.Duration) {
 	})
 }
 
-// expired returns the fact that a resource was not renewed in time.
-func (t *subscriptions) expired(name, version string, ttl time.Duration) fact {
+// expired returns the log fields of a resource that was not renewed in time.
+func (t *subscriptions) expired(name, version string, ttl time.Duration) logFields {
 	err := fmt.Errorf("xdslb: %v resource %q of xDS server %q was not renewed within its time to live of %v", t.typ, name, t.peer.cfg.URI, ttl)
-	return fact{server: t.peer.cfg, typ: t.typ, name: name, version: version, err: err}
+	return logFields{server: t.peer.cfg, typ: t.typ, name: name, version: version, err: err}
 }
 
 // liveMemberLocked starts the time to live of a member that was received just now; 0 is unlimited.
@@ -57,7 +57,7 @@ func (t *subscriptions) liveMemberLocked(sub *subscription, name string, m *memb
 const lapsePause = 10 * time.Millisecond
 
 // lapseLocked commits a collection without the members that have expired.
-func (t *subscriptions) lapseLocked(sub *subscription, first fact) {
+func (t *subscriptions) lapseLocked(sub *subscription, first logFields) {
 	e := sub.entry
 	t.peer.core.logLocked(slog.LevelWarn, "xdslb: TTL of collection members expired", first, slog.Int("members", e.collection.lapsed))
 	e.collection.lapsed = 0

@@ -50,7 +50,7 @@ type protocol interface {
 	// returns nil, and the type is no longer dirty.
 	requestLocked(t *subscriptions, node *corev3.Node) (request, []*subscription)
 	// deleteLocked deletes the resources that a response reports, or implies, not to exist, and
-	// returns the entries that changed. partial is that of the pieces of the response.
+	// returns the entries that changed. partial is that of splitResponse.
 	deleteLocked(t *subscriptions, msg message, partial bool) (changed []*entry)
 	// acknowledgeLocked makes one of the next requests the answer to a response of a
 	// version (T-XDS-1).
@@ -78,7 +78,7 @@ type message interface {
 	GetNonce() string
 	GetResourceErrors() []*discoveryv3.ResourceError
 	// readInto adds the resources to p. It reads their bytes once and decodes nothing.
-	readInto(p *pieces)
+	readInto(p *splitResponse)
 	// removed returns the names that the response reports as removed.
 	removed() iter.Seq[string]
 	// Size returns the size in bytes.
@@ -102,8 +102,8 @@ func wantedVariant(cfg *bootstrap.Server, opts *Options) variant {
 	return sotw{}
 }
 
-// other returns the other variant.
-func other(v variant) variant {
+// alternate returns the other variant.
+func alternate(v variant) variant {
 	if v == (delta{}) {
 		return sotw{}
 	}

@@ -165,7 +165,7 @@ func (w *world) checkDeleted() {
 	w.c.mu.Lock()
 	defer w.c.unlock()
 	for key, e := range w.c.cache.entries {
-		if w.drops && complete(key.typ) && len(e.watchers) > 0 && e.value != nil && !w.there(key) {
+		if w.drops && isFullState(key.typ) && len(e.watchers) > 0 && e.value != nil && !w.there(key) {
 			w.t.Errorf("%v resource %q was deleted, and is in use", key.typ, key.name)
 		}
 	}

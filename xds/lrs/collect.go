@@ -93,7 +93,7 @@ func (c *cluster) unsent() counts {
 	sum.add(&c.now)
 	for _, s := range c.sources {
 		s.last = s.stopped
-		s.see()
+		s.readCounters()
 		sum.addUnsent(s)
 	}
 	return sum
@@ -104,7 +104,7 @@ func (c *cluster) unsent() counts {
 func (c *cluster) fold(s *source) {
 	c.now.addUnsent(s)
 	s.commit()
-	s.see()
+	s.readCounters()
 	c.later.addUnsent(s)
 }
 

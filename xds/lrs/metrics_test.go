@@ -16,10 +16,10 @@ import (
 func TestMetricsOnce(t *testing.T) {
 	s, id := newSource(), picker.LocalityID{Zone: "z"}
 	s.load.Metrics(id).Add("cpu_utilization", 0.5)
-	s.see()
+	s.readCounters()
 	s.load.Metrics(id).Add("cpu_utilization", 0.25)
 	s.load.Metrics(id).Add("named_metrics.db", 7)
-	s.see() // the first report did not leave
+	s.readCounters() // the first report did not leave
 	var c counts
 	c.addUnsent(s)
 	var got endpointv3.UpstreamLocalityStats
@@ -34,7 +34,7 @@ func TestMetricsOnce(t *testing.T) {
 		t.Errorf("mem_utilization = %v, want none", got.GetMemUtilization())
 	}
 	s.commit()
-	s.see()
+	s.readCounters()
 	var next counts
 	next.addUnsent(s)
 	if next.metrics != nil {

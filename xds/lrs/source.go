@@ -42,8 +42,8 @@ func newSource() *source {
 	}
 }
 
-// see reads all counters.
-func (s *source) see() {
+// readCounters reads all counters.
+func (s *source) readCounters() {
 	for id, load := range s.load.Localities() {
 		t := s.localities[load]
 		if t == nil {

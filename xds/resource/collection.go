@@ -121,7 +121,7 @@ func (m *MemberDecoder) Decode(name string, value []byte) (Member, error) {
 	}
 	health, usable := f.usable()
 	if !usable {
-		u, _ := f.leftOut()
+		u, _ := f.unhealthy()
 		return Member{Unhealthy: u}, nil
 	}
 	e, _ := d.endpoint(&f, nil)

@@ -34,7 +34,7 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev picker.EndpointLis
 		}
 		health, usable := f.usable()
 		if !usable {
-			if u, ok := f.leftOut(); ok {
+			if u, ok := f.unhealthy(); ok {
 				d.unhealthy = append(d.unhealthy, u)
 			}
 			continue
@@ -60,9 +60,9 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev picker.EndpointLis
 	return rev.done(d.seen), true
 }
 
-// leftOut returns the diagnostics of an endpoint that is excluded because of its health, and
+// unhealthy returns the diagnostics of an endpoint that is excluded because of its health, and
 // whether its address is valid.
-func (f *endpointFields) leftOut() (u picker.Unhealthy, ok bool) {
+func (f *endpointFields) unhealthy() (u picker.Unhealthy, ok bool) {
 	addr, ok := parseAddr(f.address.text)
 	if !ok || f.address.missing != "" || f.address.port > math.MaxUint16 {
 		return u, false

@@ -124,8 +124,8 @@ func (m *Member) usable() *picker.Endpoint {
 	return &m.Endpoint
 }
 
-// leftOut returns the diagnostics of m if it is excluded. m may be nil.
-func (m *Member) leftOut() *picker.Unhealthy {
+// excluded returns the diagnostics of m if it is excluded. m may be nil.
+func (m *Member) excluded() *picker.Unhealthy {
 	if m == nil || m.Usable || !m.Unhealthy.Addr.IsValid() {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (l *MemberList) Commit() *Members {
 		l.usable.apply(changes, func(name string) *picker.Endpoint { return l.pending[name].usable() })
 	}
 	if unhealthy {
-		l.unhealthy.apply(changes, func(name string) *picker.Unhealthy { return l.pending[name].leftOut() })
+		l.unhealthy.apply(changes, func(name string) *picker.Unhealthy { return l.pending[name].excluded() })
 	}
 	if usable || unhealthy {
 		l.latest = &Members{of: l, version: version, Endpoints: l.usable.list, unhealthy: l.unhealthy.list}
@@ -186,7 +186,7 @@ func (l *MemberList) noteEndpoint(name string, version uint64) bool {
 
 // noteUnhealthy is noteEndpoint for excluded members.
 func (l *MemberList) noteUnhealthy(name string, version uint64) bool {
-	before, next := l.unhealthy.find(name), l.pending[name].leftOut()
+	before, next := l.unhealthy.find(name), l.pending[name].excluded()
 	if before == next || before != nil && next != nil && *before == *next {
 		return false
 	}

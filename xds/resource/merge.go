@@ -75,7 +75,7 @@ func (m *Merger) recount(of *Endpoints, members []*Members) {
 	m.counts, m.twice = make(map[addrKey]uint32), 0
 	m.left, m.unhealthy, m.turned = make(map[picker.Unhealthy]uint32), nil, nil
 	for _, u := range of.Unhealthy {
-		m.turn(u, false)
+		m.countUnhealthy(u, false)
 	}
 	for p := range of.Priorities {
 		for i := range of.Priorities[p].Localities {
@@ -99,7 +99,7 @@ func (m *Merger) follow(before, after *Members) {
 	}
 	for _, c := range changes {
 		if c.unhealthy != "" {
-			m.turn(picker.Unhealthy{Addr: c.addr.addrPort(), Health: c.unhealthy}, c.gone)
+			m.countUnhealthy(picker.Unhealthy{Addr: c.addr.addrPort(), Health: c.unhealthy}, c.gone)
 		} else {
 			m.count(c.addr, c.gone)
 		}
@@ -109,12 +109,12 @@ func (m *Merger) follow(before, after *Members) {
 func (m *Merger) countAll(list *Members, gone bool) {
 	m.countEndpoints(list.Endpoints, gone)
 	for _, u := range list.unhealthy.All() {
-		m.turn(*u, gone)
+		m.countUnhealthy(*u, gone)
 	}
 }
 
-// turn counts an excluded endpoint.
-func (m *Merger) turn(u picker.Unhealthy, gone bool) {
+// countUnhealthy counts an excluded endpoint.
+func (m *Merger) countUnhealthy(u picker.Unhealthy, gone bool) {
 	n := m.left[u]
 	switch {
 	case !gone:

@@ -16,14 +16,14 @@ func (d *endpointsDecoder) unique(e, old *picker.Endpoint, rev *revision) {
 		if old != nil && sameAddrs(e, old) {
 			return
 		}
-		d.see(rev.prev, rev.n)
+		d.initSeen(rev.prev, rev.n)
 	}
 	d.note(e, rev.n)
 }
 
-// see initializes d.seen with all previous addresses, and with the addresses of the first n
+// initSeen initializes d.seen with all previous addresses, and with the addresses of the first n
 // endpoints of list, which are the start of the current locality.
-func (d *endpointsDecoder) see(list picker.EndpointList, n int) {
+func (d *endpointsDecoder) initSeen(list picker.EndpointList, n int) {
 	d.seen = make(map[addrKey]int32, d.total)
 	for _, l := range d.levels {
 		for i := range l.localities {

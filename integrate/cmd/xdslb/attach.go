@@ -164,14 +164,14 @@ func rests(s *integrate.TargetStatus, now time.Time) bool {
 
 // viewer shows documents, once or repeatedly.
 type viewer struct {
-	e        *env
-	once     bool
-	interval time.Duration
-	views    int    // 0 means no limit
-	target   string // shown channels contain it
-	problems bool   // show only channels with findings
-	previous *debug.Document
-	told     time.Time // time of the latest printed event
+	e         *env
+	once      bool
+	interval  time.Duration
+	views     int    // 0 means no limit
+	target    string // shown channels contain it
+	problems  bool   // show only channels with findings
+	previous  *debug.Document
+	lastEvent time.Time // time of the latest printed event
 }
 
 func newViewer(e *env, fs *flag.FlagSet) *viewer {

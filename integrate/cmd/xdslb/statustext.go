@@ -234,12 +234,12 @@ func eventLine(e *eventlog.Event) string {
 // lines writes a line for each channel, and for each event since the previous call.
 func (v *viewer) lines(w io.Writer, d *debug.Document) {
 	t := newStatusText(w, d, v.previous)
-	last := v.told
+	last := v.lastEvent
 	for i := range d.Channels {
 		s := &d.Channels[i]
 		for k := range s.Events {
 			e := &s.Events[k]
-			if at := latest(e); at.After(v.told) {
+			if at := latest(e); at.After(v.lastEvent) {
 				fmt.Fprintln(w, sanitize.Text(s.Target, 40), sanitize.Text(eventLine(e), 0))
 				if at.After(last) {
 					last = at
@@ -264,7 +264,7 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 		errors, notes := diagnosis.Count(diagnosis.Find(s))
 		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d errors=%d notes=%d\n", sanitize.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), sanitize.Text(stateOf(s), 20), active.Ready, active.Total, ok, failed, errors, notes)
 	}
-	v.told = last
+	v.lastEvent = last
 }
 
 func latest(e *eventlog.Event) time.Time {

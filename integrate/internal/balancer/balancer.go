@@ -128,7 +128,7 @@ func (b *Balancer) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {
 func (b *Balancer) ExitIdle() {
 	b.lock()
 	defer b.unlock()
-	if b.rt.Closed() || b.src != nil && b.src.Link.TakeWake() {
+	if b.rt.Closed() || b.src != nil && b.src.Link.ConsumeExitIdle() {
 		return
 	}
 	for _, c := range b.clusters {

@@ -28,19 +28,19 @@ func (p *priority) buildCache() {
 	}
 }
 
-// tellVersions sets the versions in the states of the localities.
-func (p *priority) tellVersions() {
+// setVersions sets the versions in the states of the localities.
+func (p *priority) setVersions() {
 	for i, l := range p.localities {
 		p.state[i].Version = l.version
 	}
 }
 
-// tellUtilizations sets the utilization in the states of the localities.
-func (p *priority) tellUtilizations() {
+// setUtilizations sets the utilization in the states of the localities.
+func (p *priority) setUtilizations() {
 	if p.leaf.cfg.Policy.LoadAware == nil {
 		return
 	}
 	for i, l := range p.localities {
-		p.state[i].Utilization, p.state[i].Stale = l.busy.Value, l.busy.stale
+		p.state[i].Utilization, p.state[i].Stale = l.utilization.Value, l.utilization.stale
 	}
 }

@@ -40,9 +40,9 @@ type childSubConn struct {
 
 	// inherited is set if conn was connected, or connecting, before the policy requested it:
 	// the policy considers it IDLE, and gets no states until it calls Connect.
-	inherited bool
-	toldMoved bool // the policy was notified that no connection is available
-	shutDown  bool // by the policy, or when the child is closed
+	inherited     bool
+	notifiedMoved bool // the policy was notified that no connection is available
+	shutDown      bool // by the policy, or when the child is closed
 
 	// The policy's registrations with conn while it is READY.
 	healthListener func(balancer.SubConnState)
@@ -115,7 +115,7 @@ func (h *childSubConn) attach() error {
 	exclusive := t.exclusive && t.endpoint == e
 	if own := e.conn; exclusive && own != nil && own.child == nil {
 		if own.state == picker.Ready || own.state == picker.Connecting {
-			own.claim(h)
+			own.assignToChild(h)
 			h.inherited = true
 			return nil
 		}
@@ -209,8 +209,8 @@ var moved = balancer.SubConnState{
 
 // onReturn is called when the endpoint returns to the group.
 func (h *childSubConn) onReturn() {
-	if h.toldMoved {
-		h.toldMoved = false
+	if h.notifiedMoved {
+		h.notifiedMoved = false
 		h.notify(balancer.SubConnState{ConnectivityState: connectivity.Idle})
 	}
 }
@@ -254,7 +254,7 @@ func (h *childSubConn) connect() {
 		return
 	case h.conn.Load() != nil:
 	case h.target().endpoint == nil:
-		h.toldMoved = true
+		h.notifiedMoved = true
 		h.notify(moved)
 		return
 	case h.attach() != nil:
@@ -270,7 +270,7 @@ func (h *childSubConn) connect() {
 	case inherited && c.state == picker.TransientFailure:
 		h.notify(failedBefore) // IDLE follows when the backoff ends
 	default:
-		c.asked = c.state == picker.Idle
+		c.connectRequested = c.state == picker.Idle
 		c.sc.Connect()
 	}
 }
@@ -309,7 +309,7 @@ func (h *childSubConn) UpdateAddresses(addrs []resolver.Address) {
 			return
 		}
 		c.subConn().UpdateAddresses(c.secured(addrs, h.child.hostnameOf))
-		if other := c.other(); other != nil {
+		if other := c.counterpart(); other != nil {
 			other.subConn().UpdateAddresses(other.secured(addrs, h.child.hostnameOf))
 		}
 	})

@@ -22,15 +22,15 @@ import (
 // The balancer's mutex guards all fields and methods.
 type cluster struct {
 	*channel
-	entry    entry
-	changed  []*tally // with marks that follow has not handled
-	index    int      // in the list
-	cfg      *picker.Cluster
-	received *picker.Cluster // the source of cfg: see adaptation.config
-	leaves   []*leaf         // parallel to cfg.Leaves
-	order    []*priority     // of all leaves, highest first
-	inUse    *priority       // nil if no priority is in use
-	shares   []loadShare     // starting with inUse's; nil if inUse takes all the load
+	entry      entry
+	changed    []*tally // with marks that follow has not handled
+	index      int      // in the list
+	cfg        *picker.Cluster
+	received   *picker.Cluster // the source of cfg: see adaptation.config
+	leaves     []*leaf         // parallel to cfg.Leaves
+	priorities []*priority     // of all leaves, highest first
+	inUse      *priority       // nil if no priority is in use
+	shares     []loadShare     // starting with inUse's; nil if inUse takes all the load
 
 	probers map[*picker.ProbePool]*prober // immutable; nil unless the policy probes endpoints
 
@@ -62,28 +62,28 @@ func (c *cluster) update(cfg *picker.Cluster, changes *eventlog.Changes, slow bo
 		old[l.cfg.Name] = l
 	}
 	c.cfg = cfg
-	c.leaves, c.order = make([]*leaf, len(cfg.Leaves)), nil
+	c.leaves, c.priorities = make([]*leaf, len(cfg.Leaves)), nil
 	for i := range cfg.Leaves {
 		name := cfg.Leaves[i].Name
 		c.leaves[i] = c.updateLeaf(old[name], &cfg.Leaves[i], changes)
 		delete(old, name)
-		c.order = append(c.order, c.leaves[i].priorities...)
+		c.priorities = append(c.priorities, c.leaves[i].priorities...)
 	}
 	for _, l := range old {
 		l.close(changes)
 	}
-	for i, p := range c.order {
+	for i, p := range c.priorities {
 		p.place = int32(i)
 	}
-	if c.inUse != nil && !slices.Contains(c.order, c.inUse) {
+	if c.inUse != nil && !slices.Contains(c.priorities, c.inUse) {
 		c.inUse = nil
 	}
-	for _, p := range c.order {
+	for _, p := range c.priorities {
 		p.afterUpdate()
 	}
-	c.choose()
+	c.selectPriority()
 	c.clearMarks() // all priorities have been checked
-	if c.overdue(slow) {
+	if c.shouldPublishNow(slow) {
 		return render | publish | urgent
 	}
 	return render | publish

@@ -16,11 +16,11 @@ import (
 //
 //	     newConn                                  childSubConn.attach
 //	        │                                             │
-//	        ▼                  claim                      ▼
+//	        ▼             assignToChild                   ▼
 //	┌───────────────┐ ─────────────────────────► ┌─────────────────┐
 //	│ the balancer's│                            │ a child policy's│
 //	│ child == nil  │ ◄───────────────────────── │ child != nil    │
-//	└───────────────┘          surrender         └─────────────────┘
+//	└───────────────┘      releaseFromChild      └─────────────────┘
 //	        │                                             │
 //	        └──────────────────► shutdown ◄───────────────┘
 //
@@ -36,7 +36,7 @@ import (
 //	in force ────────────► in force,      ────────► the replacement is in force,
 //	   ▲                   has a replacement        the previous one is shut down
 //	   └────────────────────────┘
-//	    abandon: it is lost, drained, or its settings change again
+//	    dropReplacement: it is lost, drained, or its settings change again
 //
 // A replacement has neither endpoint nor owner until it is READY. Then it gets the endpoint and
 // the owner that the replaced connection has at that time.
@@ -52,10 +52,10 @@ type conn struct {
 	endpoint *endpoint     // nil after shutdown, and of a replacement
 	child    *childSubConn // the owner, as its policy sees the SubConn; nil if the balancer is the owner
 
-	state       picker.Connectivity // as last reported
-	asked       bool                // a child policy called Connect, and gRPC has not reported CONNECTING yet
-	replacement bool                // of the connection that other returns
-	outdated    bool                // made with settings that have changed, and not replaced because it drains
+	state            picker.Connectivity // as last reported
+	connectRequested bool                // a child policy called Connect, and gRPC has not reported CONNECTING yet
+	replacement      bool                // of the connection that counterpart returns
+	outdated         bool                // made with settings that have changed, and not replaced because it drains
 }
 
 // connector creates connections.
@@ -94,7 +94,7 @@ func (c *conn) dial(cfg *picker.Endpoint) error {
 // target returns the endpoint that the connection serves, or will serve; nil after shutdown.
 func (c *conn) target() *endpoint {
 	if c.replacement {
-		return c.other().endpoint
+		return c.counterpart().endpoint
 	}
 	return c.endpoint
 }
@@ -112,14 +112,14 @@ func (c *conn) listen(s balancer.SubConnState) {
 func (c *conn) onState(s balancer.SubConnState) {
 	l := c.leaf
 	lost := c.state == picker.Ready && s.ConnectivityState != connectivity.Ready
-	c.state, c.asked = kernelState(s.ConnectivityState), false
+	c.state, c.connectRequested = kernelState(s.ConnectivityState), false
 	if c.replacement {
 		c.onReplacementState(s)
 		return
 	}
 	c.endpoint.recordState(s, lost)
 	// Later attempts to connect use the latest settings.
-	abandoned := c.state != picker.Ready && !c.mayBeConnecting() && c.abandon()
+	abandoned := c.state != picker.Ready && !c.mayBeConnecting() && c.dropReplacement()
 	switch e := c.endpoint; {
 	case c.child != nil:
 		c.child.onState(s)
@@ -165,16 +165,16 @@ func (c *conn) connect() {
 	c.sc.Connect()
 }
 
-// claim transfers a connection from the balancer to a child policy.
-func (c *conn) claim(h *childSubConn) {
+// assignToChild transfers a connection from the balancer to a child policy.
+func (c *conn) assignToChild(h *childSubConn) {
 	c.child = h
 	h.conn.Store(c)
 	h.ready.Store(c.state == picker.Ready)
 }
 
-// surrender takes a connection back from its child policy. The policy sees it as lost, so that
+// releaseFromChild takes a connection back from its child policy. The policy sees it as lost, so that
 // it does not pick it any more.
-func (c *conn) surrender() {
+func (c *conn) releaseFromChild() {
 	h := c.child
 	c.child = nil
 	h.onLost()
@@ -194,14 +194,14 @@ func (c *conn) moveTo(e *endpoint, cfg *picker.Endpoint) {
 	case stays:
 		c.child.endpoint.Store(e)
 	case c.child != nil:
-		c.surrender()
+		c.releaseFromChild()
 	}
 }
 
 // shutdown closes the connection once no published snapshot uses it. If it was its endpoint's
 // own, the endpoint has no connection afterwards.
 func (c *conn) shutdown() {
-	c.abandon()
+	c.dropReplacement()
 	if e := c.endpoint; e.conn == c {
 		e.conn = nil
 		e.stopOOB()

@@ -49,9 +49,9 @@ func (p *priority) ejected() (n int) {
 	return n
 }
 
-// trouble returns the details of a priority without an endpoint to pick, and the reason of the
+// failureDetails returns the details of a priority without an endpoint to pick, and the reason of the
 // failure, which differs if TLS failed. O(endpoints).
-func (p *priority) trouble(reason string) (msg, is string) {
+func (p *priority) failureDetails(reason string) (msg, is string) {
 	if note := p.leaf.cfg.ResolutionNote; note != nil {
 		msg += fmt.Sprintf(" (%v)", note)
 	}

@@ -24,7 +24,7 @@ func (p *stablePicker) delegate(k *pick, c *clusterView) (balancer.PickResult, e
 		return result, p.childErr(k.s, g, childPicker, err)
 	}
 	if tried := k.call.Tried(); tried != nil {
-		result, h = c.repick(k.info, tried, g, result, h)
+		result, h = c.pickUntried(k.info, tried, g, result, h)
 	}
 	k.begin(c, h, &result)
 	return result, nil
@@ -52,7 +52,7 @@ func (s *childPicker) pick(info balancer.PickInfo) (balancer.PickResult, *childS
 			return result, h, nil
 		}
 	}
-	giveUp(result, nil)
+	discardPick(result, nil)
 	return balancer.PickResult{}, nil, balancer.ErrNoSubConnAvailable
 }
 
@@ -86,7 +86,7 @@ func (p *stablePicker) failed(k *pick, c *clusterView) (balancer.PickResult, err
 			return result, p.childErr(k.s, g, childPicker, err)
 		}
 		if err := c.rejections.status(k.s.Snapshot.Admit(k.res.Cluster, k.r)); err != nil {
-			giveUp(result, err)
+			discardPick(result, err)
 			return balancer.PickResult{}, err
 		}
 		k.begin(c, h, &result)
@@ -97,7 +97,7 @@ func (p *stablePicker) failed(k *pick, c *clusterView) (balancer.PickResult, err
 
 // childErr returns the error of an RPC for which a child policy returned an error. A status is
 // final. With any other error the RPC waits for another picker of the child.
-func (p *stablePicker) childErr(s *published, g *group, childPicker *childPicker, err error) error {
+func (p *stablePicker) childErr(s *pickState, g *group, childPicker *childPicker, err error) error {
 	if _, final := status.FromError(err); final {
 		return err
 	}
@@ -116,9 +116,9 @@ func (p *stablePicker) childErr(s *published, g *group, childPicker *childPicker
 // cannot exclude endpoints.
 const maxRepicks = 10
 
-// repick returns the pick of the child of group g, or another pick if its endpoint was tried
+// pickUntried returns the pick of the child of group g, or another pick if its endpoint was tried
 // and the child, or the child of another group, has an untried endpoint.
-func (c *clusterView) repick(info balancer.PickInfo, tried *rpc.Tried, g *group, result balancer.PickResult, h *childSubConn) (balancer.PickResult, *childSubConn) {
+func (c *clusterView) pickUntried(info balancer.PickInfo, tried *rpc.Tried, g *group, result balancer.PickResult, h *childSubConn) (balancer.PickResult, *childSubConn) {
 	if !tried.Has(result.SubConn) {
 		return result, h
 	}
@@ -132,17 +132,17 @@ func (c *clusterView) repick(info balancer.PickInfo, tried *rpc.Tried, g *group,
 				break
 			}
 			if !tried.Has(again.SubConn) {
-				giveUp(result, nil)
+				discardPick(result, nil)
 				return again, of
 			}
-			giveUp(again, nil)
+			discardPick(again, nil)
 		}
 	}
 	return result, h
 }
 
-// giveUp ends an unused pick of a child policy.
-func giveUp(r balancer.PickResult, err error) {
+// discardPick ends an unused pick of a child policy.
+func discardPick(r balancer.PickResult, err error) {
 	if r.Done != nil {
 		r.Done(balancer.DoneInfo{Err: err})
 	}

@@ -280,7 +280,7 @@ func (e *endpoint) configure(changes *eventlog.Changes, was, cfg *picker.Endpoin
 	if !multiAddressed(cfg) || e.conn == nil || was.Addr == cfg.Addr && slices.Equal(was.Extra.Addrs, cfg.Extra.Addrs) {
 		return
 	}
-	for _, c := range []*conn{e.conn, e.conn.other()} {
+	for _, c := range []*conn{e.conn, e.conn.counterpart()} {
 		if c == nil {
 			continue
 		}

@@ -13,7 +13,7 @@ import (
 // This file has a cluster's reaction to its priorities, and its choice among them (A56).
 
 // follow handles the marks of an event and returns the change that follows from them. Marks
-// made meanwhile belong to priorities that choose activates, and choose has taken them into
+// made meanwhile belong to priorities that selectPriority activates, and selectPriority has taken them into
 // account.
 func (c *cluster) follow(f *followed) (ch change) {
 	used, growing := c.inUse, true
@@ -22,18 +22,18 @@ func (c *cluster) follow(f *followed) (ch change) {
 		if t.place < 0 {
 			continue
 		}
-		p, m := c.order[t.place], t.marks
+		p, m := c.priorities[t.place], t.marks
 		seen |= m
 		switch {
 		case m&(grew|states) != 0:
 			p.observe()
-			ch |= c.choose()
+			ch |= c.selectPriority()
 			if c.uses(p) || f.sessions {
 				ch |= render | announce
 			}
 			growing = growing && p == c.inUse
 		case m&phased != 0:
-			ch |= c.choose()
+			ch |= c.selectPriority()
 		}
 		if m&pickers != 0 && p == c.inUse {
 			ch |= wake
@@ -53,7 +53,7 @@ func (c *cluster) follow(f *followed) (ch change) {
 	default:
 		ch |= publish
 	}
-	if ch&(grown|publish) != 0 && c.overdue(f.slow) {
+	if ch&(grown|publish) != 0 && c.shouldPublishNow(f.slow) {
 		ch |= urgent
 	}
 	if c.clearMarks()&picks != 0 {
@@ -68,33 +68,33 @@ type followed struct {
 	slow     bool // publications take long
 }
 
-// choose selects the priority to use. It follows A56, except that while A56's choice is still
+// selectPriority selects the priority to use. It follows A56, except that while A56's choice is still
 // connecting, the previous priority stays in use if it is READY, or a higher READY priority is
 // used. Therefore an update that adds a new priority at the top moves no traffic away from
 // READY endpoints.
 //
 // Priorities below the chosen one are retired, unless they share its load.
-func (c *cluster) choose() (ch change) {
+func (c *cluster) selectPriority() (ch change) {
 	i := c.choosePriority()
-	chosen := i >= 0 && takesRPCs(c.order[i].connectivity())
+	chosen := i >= 0 && takesRPCs(c.priorities[i].connectivity())
 	if prev := c.inUse; !chosen && prev != nil && prev.connectivity() == picker.Ready {
-		i = slices.IndexFunc(c.order, func(p *priority) bool { return p.connectivity() == picker.Ready })
-		c.order[i].activate() // an update may have moved it up
+		i = slices.IndexFunc(c.priorities, func(p *priority) bool { return p.connectivity() == picker.Ready })
+		c.priorities[i].activate() // an update may have moved it up
 	}
 	var inUse *priority
 	var shares []loadShare
 	if i >= 0 {
-		inUse = c.order[i]
+		inUse = c.priorities[i]
 		var sharing int
 		shares, sharing = c.shareLoad(i)
 		if chosen {
-			for _, p := range c.order[i+1+sharing:] {
+			for _, p := range c.priorities[i+1+sharing:] {
 				p.retire()
 			}
 		}
 	}
 	if inUse != c.inUse {
-		c.rec.recordPriority(c.cfg.Name, slices.Index(c.order, c.inUse), i)
+		c.rec.recordPriority(c.cfg.Name, slices.Index(c.priorities, c.inUse), i)
 	}
 	if inUse != c.inUse || !slices.Equal(shares, c.shares) {
 		c.inUse, c.shares = inUse, shares
@@ -108,28 +108,28 @@ func (c *cluster) choose() (ch change) {
 // no such priority it returns the first that is connecting, or else the last; -1 if there are
 // no priorities.
 func (c *cluster) choosePriority() int {
-	for i, p := range c.order {
+	for i, p := range c.priorities {
 		p.activate()
 		if p.phase == trying || takesRPCs(p.connectivity()) {
 			return i
 		}
 	}
-	for i, p := range c.order {
+	for i, p := range c.priorities {
 		if p.connectivity() == picker.Connecting {
 			return i
 		}
 	}
-	return len(c.order) - 1
+	return len(c.priorities) - 1
 }
 
-// promptly is the number of READY endpoints up to which each new one is published without a
+// immediatePublishReady is the number of READY endpoints up to which each new one is published without a
 // pause: a channel that is starting spreads its first RPCs over all of a few backends.
-const promptly = 8
+const immediatePublishReady = 8
 
-// overdue reports whether RPCs benefit enough from the changes to publish at once: the first
+// shouldPublishNow reports whether RPCs benefit enough from the changes to publish at once: the first
 // endpoint can be picked, or the number of endpoints is small and has grown, unless
 // publications are slow.
-func (c *cluster) overdue(slow bool) bool {
+func (c *cluster) shouldPublishNow(slow bool) bool {
 	if !c.serving && takesRPCs(c.status()) {
 		return true
 	}
@@ -137,7 +137,7 @@ func (c *cluster) overdue(slow bool) bool {
 		return false
 	}
 	n := c.inUse.counts[picker.Ready]
-	return n > c.ready && n <= promptly
+	return n > c.ready && n <= immediatePublishReady
 }
 
 // onlyGrows reports whether a further READY endpoint of the priority in use only adds to the

@@ -43,8 +43,8 @@ func (u *utilization) OnLoadReport(report *orcav3.OrcaLoadReport) {
 	}
 }
 
-// busyness is the utilization of a locality.
-type busyness struct {
+// localityUtilization is the utilization of a locality.
+type localityUtilization struct {
 	orcaweight.Smoothed
 	stale bool // no endpoint has reported within the expiration period
 }
@@ -62,7 +62,7 @@ func (l *leaf) updateLoadAware() {
 					}
 					t.util = nil
 				})
-				e.loc.busy = busyness{}
+				e.loc.utilization = localityUtilization{}
 			}
 		}
 		return

@@ -14,7 +14,7 @@ import (
 // lookCluster returns the cluster's status. r describes the choice of a locality; it is nil if
 // zones are not used.
 func lookCluster(c *cluster, r *picker.LocalityRouting) report.ClusterStatus {
-	s := report.ClusterStatus{Name: c.cfg.Name, State: stateName(c.status()), Priority: slices.Index(c.order, c.inUse)}
+	s := report.ClusterStatus{Name: c.cfg.Name, State: stateName(c.status()), Priority: slices.Index(c.priorities, c.inUse)}
 	if c.inUse == nil {
 		s.Priority = -1
 	}

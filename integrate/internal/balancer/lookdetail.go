@@ -168,7 +168,7 @@ func (d *detail) addr(i int) string {
 // whyUsed returns why a priority is in use or is not.
 func whyUsed(c *cluster, p *priority, s *report.PriorityStatus) string {
 	left := explain.Brief(time.Duration(p.deadline - c.rt.Now())) // of its timer
-	inUse := slices.Index(c.order, c.inUse)
+	inUse := slices.Index(c.priorities, c.inUse)
 	switch {
 	case s.Share > 0:
 		return "shares the load, since too many endpoints have failed"

@@ -17,14 +17,14 @@ import (
 func Counts(b *Balancer, to *metric.Channel) {
 	own, shared := to.Count, to.CountShared
 	link := b.src.Link
-	budget, throttle := link.Unmade()
+	budget, throttle := link.RetriesDenied()
 	metric.Fold(own, metric.NoRoute, b, "", b.picker.noRoute.Load(), b.rec.target)
 	metric.Fold(own, metric.Retries, link, "", link.Retries(), b.rec.target)
 	metric.Fold(own, metric.Hedges, link, "", link.Hedges(), b.rec.target)
 	metric.Fold(own, metric.RetryRejections, link, "", budget, b.rec.target, "budget")
 	metric.Fold(own, metric.RetryRejections, link, "", throttle, b.rec.target, "throttle")
-	metric.Fold(own, metric.Refused, link, "", link.Refused(), b.rec.target)
-	metric.Fold(own, metric.ConcurrencyRefused, link, "", link.Unsent(), b.rec.target)
+	metric.Fold(own, metric.Refused, link, "", link.RejectedByAdmission(), b.rec.target)
+	metric.Fold(own, metric.ConcurrencyRefused, link, "", link.RejectedByConcurrency(), b.rec.target)
 	channelmetrics.FoldClient(shared, b.src.Client, b.rec.target)
 	foldClusters(b, to)
 }
@@ -61,7 +61,7 @@ func Gauges(b *Balancer, emit metric.Emit) {
 	b.lock()
 	defer b.unlock()
 	for name, c := range b.clusters {
-		emit(metric.Priority, int64(slices.Index(c.order, c.inUse)), target, name)
+		emit(metric.Priority, int64(slices.Index(c.priorities, c.inUse)), target, name)
 		endpointGauges(c, target, emit)
 	}
 }

@@ -181,7 +181,7 @@ func (t *trial) control() bool {
 	s.mu.Unlock()
 	for _, l := range left {
 		if l.rpc != nil && !l.over {
-			l.rpc.lost = l.rpc.hedged && context.Cause(l.ctx) == rpc.ErrLost
+			l.rpc.lost = l.rpc.hedged && context.Cause(l.ctx) == rpc.ErrHedgeSuperseded
 			t.release(l.rpc, balancer.DoneInfo{Err: status.FromContextError(l.ctx.Err()).Err(), BytesSent: true})
 		}
 		l.over = true

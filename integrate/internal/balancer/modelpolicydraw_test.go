@@ -93,7 +93,7 @@ func origin(p *picker.Policy, clients uint32) *picker.Origin {
 	case clients == 1:
 		o.Err = errors.New("there is no fleet")
 	default:
-		o.Fleet = []picker.FleetZone{{ID: o.Locality, Endpoints: clients, Weight: 1}, {ID: picker.LocalityID{Zone: "1"}, Endpoints: 3, Weight: 2}}
+		o.Fleet = []picker.ZoneSize{{ID: o.Locality, Endpoints: clients, Weight: 1}, {ID: picker.LocalityID{Zone: "1"}, Endpoints: 3, Weight: 2}}
 	}
 	return o
 }

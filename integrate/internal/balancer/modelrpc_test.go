@@ -140,7 +140,7 @@ func (r *modelRPC) again() bool { return r.attempts != nil && r.made < hedged.Ma
 // interceptor cancels it.
 func (t *trial) loses(r *modelRPC) {
 	r.lost = r.hedged
-	r.lose(rpc.ErrLost)
+	r.lose(rpc.ErrHedgeSuperseded)
 	t.release(r, balancer.DoneInfo{Err: status.Error(codes.Canceled, context.Canceled.Error()), BytesSent: true})
 }
 

@@ -28,15 +28,15 @@ type detector struct {
 // shared by the endpoints of a leaf.
 type consecutive struct {
 	cfg *picker.OutlierDetection
-	// found is called without the mutex when RPCs of a host have failed often enough.
-	found func(*outlier.Host, outlier.Detectors)
+	// onThreshold is called without the mutex when RPCs of a host have failed often enough.
+	onThreshold func(*outlier.Host, outlier.Detectors)
 }
 
 // count counts an RPC that has been sent and has ended with err. answered is whether the server sent
 // a response.
 func (c *consecutive) count(h *outlier.Host, err error, answered bool) {
 	if by := h.CountRun(c.cfg, status.Code(err), answered); by != 0 {
-		c.found(h, by)
+		c.onThreshold(h, by)
 	}
 }
 
@@ -102,7 +102,7 @@ func (l *leaf) updateConsecutive() {
 	case !l.cfg.Outlier.DetectsConsecutive():
 		l.consecutive = nil
 	case was == nil || was.cfg != l.cfg.Outlier:
-		l.consecutive = &consecutive{l.cfg.Outlier, l.found}
+		l.consecutive = &consecutive{l.cfg.Outlier, l.onConsecutiveErrors}
 	}
 	if l.consecutive != was {
 		for e := range l.endpoints {
@@ -111,8 +111,8 @@ func (l *leaf) updateConsecutive() {
 	}
 }
 
-// found starts a decision about a host whose RPCs have failed often enough. RPCs do not wait for it.
-func (l *leaf) found(h *outlier.Host, by outlier.Detectors) {
+// onConsecutiveErrors starts a decision about a host whose RPCs have failed often enough. RPCs do not wait for it.
+func (l *leaf) onConsecutiveErrors(h *outlier.Host, by outlier.Detectors) {
 	go l.entry.do(func() { l.decide(h, by) })
 }
 

@@ -26,12 +26,12 @@ const shareScale = 1 << 24
 // priorities of the same leaf, and starts the priorities that are needed. The result is nil if
 // the i-th priority takes all the load. sharing is the number of priorities needed.
 func (c *cluster) shareLoad(i int) (shares []loadShare, sharing int) {
-	p := c.order[i]
+	p := c.priorities[i]
 	if !p.mayOverflow() || p.connectivity() != picker.Ready {
 		return nil, 0
 	}
 	left := uint64(shareScale)
-	for _, q := range c.order[i:] {
+	for _, q := range c.priorities[i:] {
 		if q.leaf != p.leaf || left == 0 {
 			break
 		}

@@ -20,15 +20,15 @@ import (
 // stablePicker is the only picker of a channel that gRPC gets (D8). Its snapshot is replaced
 // atomically.
 type stablePicker struct {
-	current atomic.Pointer[published]
+	current atomic.Pointer[pickState]
 	// waiting is set if an RPC was queued since gRPC last got a picker.
 	waiting atomic.Bool
 	noRoute atomic.Uint64 // RPCs that no route matched
 }
 
-// published is the data that a pick reads: the snapshot, and the gRPC results of its outcomes.
+// pickState is the data that a pick reads: the snapshot, and the gRPC results of its outcomes.
 // It is immutable.
-type published struct {
+type pickState struct {
 	rpc.Table
 	clusters  persistent.Slice[clusterView] // parallel to Config.Clusters
 	routeErrs *routeErrors                  // nil without a Config
@@ -84,8 +84,8 @@ var errPickAgain = errors.New("xdslb: pick again")
 // pickBound picks for an RPC that an interceptor has bound: the endpoint of its session, or the
 // endpoint that answered a probe best, or else any endpoint of its cluster. outside replaces
 // the endpoint at res.Index if its priority is not in use.
-func (s *published) pickBound(info balancer.PickInfo, call *rpc.Call, r uint64) (res picker.Result, outside *host) {
-	route, cluster, outcome := call.Bound(&s.Table, info.Ctx, info.FullMethodName)
+func (s *pickState) pickBound(info balancer.PickInfo, call *rpc.Call, r uint64) (res picker.Result, outside *host) {
+	route, cluster, outcome := call.Resolve(&s.Table, info.Ctx, info.FullMethodName)
 	if outcome != picker.Picked {
 		return picker.Result{Outcome: outcome, Route: route, Cluster: cluster}, nil
 	}
@@ -93,21 +93,21 @@ func (s *published) pickBound(info balancer.PickInfo, call *rpc.Call, r uint64) 
 	if session := call.Session(); session != nil {
 		res, outside, found = s.pickForSession(session, route, cluster, r)
 	}
-	if chosen := call.TakeChosen(); chosen != nil && !found {
+	if chosen := call.TakeProbed(); chosen != nil && !found {
 		res, found = s.Snapshot.PickProbed(route, cluster, chosen, r)
 	}
 	if !found {
 		res = s.Snapshot.PickCluster(info.Ctx, route, cluster, r)
 	}
 	if tried := call.Tried(); tried != nil {
-		return s.avoidTried(tried, res, outside)
+		return s.excludeTried(tried, res, outside)
 	}
 	return res, outside
 }
 
 // A pick is an RPC's outcome in one publication.
 type pick struct {
-	s       *published
+	s       *pickState
 	info    balancer.PickInfo
 	call    *rpc.Call // nil if no interceptor has bound the RPC
 	r       uint64
@@ -190,13 +190,13 @@ func (k *pick) add(result *balancer.PickResult, t destination) {
 }
 
 // cluster returns the view of a cluster by its index.
-func (s *published) cluster(i int32) *clusterView { return s.clusters.At(int(i)) }
+func (s *pickState) cluster(i int32) *clusterView { return s.clusters.At(int(i)) }
 
 // wait returns the error that makes an RPC wait for another snapshot: err, which fails RPCs
 // that are not wait-for-ready, or ErrNoSubConnAvailable if the RPC is queued in any case. The
 // flag is set before the snapshot is loaded again. If a publication does not see the flag, this
 // pick sees its snapshot, and wait returns errPickAgain.
-func (p *stablePicker) wait(s *published, err error) error {
+func (p *stablePicker) wait(s *pickState, err error) error {
 	p.waiting.Store(true)
 	switch {
 	case p.current.Load() != s:

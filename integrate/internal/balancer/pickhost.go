@@ -20,7 +20,7 @@ import (
 
 // pickForSession picks the endpoint of an RPC's session if it is READY, or makes the RPC wait
 // if the endpoint is connecting. Otherwise ok is false, and the RPC may go to any endpoint.
-func (s *published) pickForSession(session *rpc.Session, route, cluster int32, r uint64) (res picker.Result, outside *host, ok bool) {
+func (s *pickState) pickForSession(session *rpc.Session, route, cluster int32, r uint64) (res picker.Result, outside *host, ok bool) {
 	c := s.cluster(cluster)
 	h := c.hosts.find(session.Hosts)
 	if h == nil {
@@ -51,8 +51,8 @@ func (s *published) pickForSession(session *rpc.Session, route, cluster int32, r
 	return res, nil, false
 }
 
-// avoidTried replaces a tried endpoint by an untried one, if one is READY.
-func (s *published) avoidTried(tried *rpc.Tried, res picker.Result, outside *host) (picker.Result, *host) {
+// excludeTried replaces a tried endpoint by an untried one, if one is READY.
+func (s *pickState) excludeTried(tried *rpc.Tried, res picker.Result, outside *host) (picker.Result, *host) {
 	if res.Outcome != picker.Picked && res.Outcome != picker.PickedConnect {
 		return res, outside
 	}
@@ -67,7 +67,7 @@ func (s *published) avoidTried(tried *rpc.Tried, res picker.Result, outside *hos
 	if !tried.Has(c.destination(res.Index, outside).sc) {
 		return res, outside
 	}
-	if i := c.untried(tried, from.locality); i >= 0 {
+	if i := c.drawUntried(tried, from.locality); i >= 0 {
 		from.MoveTo(c.hosts.list[i].EndpointState)
 		res.Index, outside = i, nil
 	}
@@ -86,9 +86,9 @@ func (k *pick) endpoint() *picker.Endpoint {
 	return nil
 }
 
-// untried draws an untried endpoint by weight, from the given locality if it has any. It
+// drawUntried draws an untried endpoint by weight, from the given locality if it has any. It
 // returns -1 if there is no such endpoint. O(endpoints); does not allocate.
-func (c *clusterView) untried(tried *rpc.Tried, locality int32) int32 {
+func (c *clusterView) drawUntried(tried *rpc.Tried, locality int32) int32 {
 	drawn, total, near := int32(-1), uint64(0), false
 	for i := range c.results {
 		h := &c.hosts.list[i]

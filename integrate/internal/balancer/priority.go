@@ -139,7 +139,7 @@ func (p *priority) enter(to phase) {
 	p.phase = to
 	switch to {
 	case trying:
-		p.await(p.leaf.opts.FailoverTimeout, p.giveUp)
+		p.await(p.leaf.opts.FailoverTimeout, p.onFailoverTimeout)
 	case retired:
 		p.await(p.leaf.opts.RetireAfter, func() {
 			p.stop()
@@ -154,8 +154,8 @@ func (p *priority) await(d time.Duration, f func()) {
 	p.leaf.entry.after(d, &p.timer, f)
 }
 
-// giveUp handles the end of the failover time of a priority that is being tried.
-func (p *priority) giveUp() {
+// discardPick handles the end of the failover time of a priority that is being tried.
+func (p *priority) onFailoverTimeout() {
 	p.phase = failed
 	p.note(phased)
 }

@@ -25,7 +25,7 @@ func (p *priority) syncGroups() {
 	}
 	for _, g := range olds {
 		if g != nil {
-			p.handBack(g)
+			p.releaseConns(g)
 		}
 	}
 	for g := range p.liveGroups {
@@ -89,7 +89,7 @@ func (p *priority) closeGroups() {
 	p.groups = nil
 	for _, g := range olds {
 		if g != nil {
-			p.handBack(g)
+			p.releaseConns(g)
 		}
 	}
 	for e := range p.endpoints {
@@ -99,10 +99,10 @@ func (p *priority) closeGroups() {
 	p.recount()
 }
 
-// handBack ends a group, and returns the endpoints' own connections to the balancer. The
+// releaseConns ends a group, and returns the endpoints' own connections to the balancer. The
 // connections of endpoints with several addresses are closed with the group, because the
 // balancer makes no such connections.
-func (p *priority) handBack(g *group) {
+func (p *priority) releaseConns(g *group) {
 	g.close()
 	for _, l := range p.localities {
 		for i, e := range l.endpoints {
@@ -113,7 +113,7 @@ func (p *priority) handBack(g *group) {
 			if multiAddressed(l.cfg.At(i)) {
 				e.conn = nil
 			} else {
-				c.surrender()
+				c.releaseFromChild()
 				e.renameConn(l.cfg.At(i)) // the child may have the previous hostname
 			}
 		}

@@ -157,7 +157,7 @@ func (p *prober) round() {
 	p.mu.Unlock()
 	for _, t := range asked {
 		go func() {
-			p.ask(p.ctx, t)
+			p.probe(p.ctx, t)
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.flying--
@@ -187,16 +187,16 @@ func (p *prober) drawLocked(n int, now int64) []*probeTarget {
 	return list
 }
 
-// ask probes an endpoint that is marked as busy, and records the answer. ok reports whether
+// probe probes an endpoint that is marked as busy, and records the answer. ok reports whether
 // there was an answer.
-func (p *prober) ask(ctx context.Context, t *probeTarget) (r picker.ProbeReport, ok bool) {
+func (p *prober) probe(ctx context.Context, t *probeTarget) (r picker.ProbeReport, ok bool) {
 	p.mu.Lock()
 	timeout := p.cfg.ProbeTimeout
 	p.sent++
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	r, err := t.conn.ask(ctx)
+	r, err := t.conn.probe(ctx)
 	if err != nil {
 		p.onFailure(ctx, t, err)
 		return r, false
@@ -280,8 +280,8 @@ func (probeConnBuilder) Build(cc any) (balancer.Producer, func()) {
 	return &probeConn{cc.(grpc.ClientConnInterface)}, func() {}
 }
 
-// ask sends one probe.
-func (c *probeConn) ask(ctx context.Context) (picker.ProbeReport, error) {
+// probe sends one probe.
+func (c *probeConn) probe(ctx context.Context) (picker.ProbeReport, error) {
 	var r probe.Report
 	if err := c.cc.Invoke(ctx, probe.Method, &emptypb.Empty{}, &r); err != nil {
 		return picker.ProbeReport{}, err

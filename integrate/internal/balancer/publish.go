@@ -64,7 +64,7 @@ func (p *publisher) init(ch *channel, t *targetState) {
 	p.channel, p.targetState = ch, t
 	p.announced = connectivity.Shutdown // no state yet
 	p.channelID = rand.Uint64()
-	p.picker.current.Store(&published{})
+	p.picker.current.Store(&pickState{})
 }
 
 // take records the change of a cluster after an event, until settle.
@@ -93,7 +93,7 @@ func (p *publisher) settle() {
 		p.announceEarly(c)
 	}
 	if p.out.wake {
-		p.repick()
+		p.refreshPicker()
 	}
 	if p.out.publish {
 		p.publishBy(p.nextPublish)
@@ -105,8 +105,8 @@ func (p *publisher) settle() {
 	p.early, p.grown, p.out.wake, p.out.publish = p.early[:0], p.grown[:0], false, false
 }
 
-// repick makes gRPC pick again for RPCs that wait for a child policy.
-func (p *publisher) repick() {
+// refreshPicker makes gRPC pick again for RPCs that wait for a child policy.
+func (p *publisher) refreshPicker() {
 	if p.picker.waiting.Swap(false) {
 		p.announce(p.announced)
 	}

@@ -66,25 +66,25 @@ func (r *recorder) line(level slog.Level, message, cluster string, attrs []slog.
 	return eventlog.Line{Level: level, Message: message, About: cluster, Attrs: append(about, attrs...)}
 }
 
-// topic is a state of the channel, or of a cluster, that is logged when it changes.
-type topic struct{ name, cluster string }
+// stateKey is a state of the channel, or of a cluster, that is logged when it changes.
+type stateKey struct{ name, cluster string }
 
 const (
-	topicServed   = "served"   // whether the target is served
-	topicFailed   = "failed"   // whether RPCs of a cluster fail
-	topicPriority = "priority" // the priority that a cluster uses
+	stateServed   = "served"   // whether the target is served
+	stateFailed   = "failed"   // whether RPCs of a cluster fail
+	statePriority = "priority" // the priority that a cluster uses
 )
 
-// writeState writes a line about a topic. The latest line about a topic always has the current
+// writeState writes a line about a state. The latest line about a state always has the current
 // state: see [eventlog.Log.WriteState].
-func (r *recorder) writeState(of topic, state string, level slog.Level, message string, attrs ...slog.Attr) {
+func (r *recorder) writeState(of stateKey, state string, level slog.Level, message string, attrs ...slog.Attr) {
 	r.log.WriteState(of, state, r.line(level, message, of.cluster, attrs))
 }
 
-// forget removes the topics of a cluster.
+// forget removes the states of a cluster.
 func (r *recorder) forget(cluster string) {
-	r.log.EndState(topic{topicFailed, cluster})
-	r.log.EndState(topic{topicPriority, cluster})
+	r.log.EndState(stateKey{stateFailed, cluster})
+	r.log.EndState(stateKey{statePriority, cluster})
 }
 
 // msgSilence and msgAsynchronous are messages of probers.
@@ -116,16 +116,16 @@ func (r *recorder) record(ev eventlog.Event, endpoint func() string) {
 	switch ev.Kind {
 	case eventlog.TargetFailed:
 		r.failed = true
-		r.writeState(topic{name: topicServed}, msgTargetFailed, slog.LevelWarn, msgTargetFailed, slog.String("error", ev.Error))
+		r.writeState(stateKey{name: stateServed}, msgTargetFailed, slog.LevelWarn, msgTargetFailed, slog.String("error", ev.Error))
 	case eventlog.ConfigurationApplied:
 		if r.failed {
 			r.failed = false
-			r.writeState(topic{name: topicServed}, msgServedAgain, slog.LevelInfo, msgServedAgain)
+			r.writeState(stateKey{name: stateServed}, msgServedAgain, slog.LevelInfo, msgServedAgain)
 		}
 	case eventlog.ClusterFailed:
-		r.writeState(topic{topicFailed, ev.Cluster}, msgUnavailable, slog.LevelWarn, msgUnavailable, slog.String("error", ev.Error))
+		r.writeState(stateKey{stateFailed, ev.Cluster}, msgUnavailable, slog.LevelWarn, msgUnavailable, slog.String("error", ev.Error))
 	case eventlog.ClusterRecovered:
-		r.writeState(topic{topicFailed, ev.Cluster}, msgRecovered, slog.LevelInfo, msgRecovered)
+		r.writeState(stateKey{stateFailed, ev.Cluster}, msgRecovered, slog.LevelInfo, msgRecovered)
 	}
 	if r.journal.Add(&ev) && endpoint != nil {
 		ev.Endpoint = endpoint()
@@ -146,7 +146,7 @@ func (r *recorder) recordConnection(kind eventlog.Kind, cluster, leaf string, en
 // leaves of the cluster; -1 means no priority.
 func (r *recorder) recordPriority(cluster string, from, to int) {
 	r.record(eventlog.Event{Kind: eventlog.PriorityChanged, Cluster: cluster, Change: fmt.Sprintf("priority %s to %s", priorityName(from), priorityName(to))}, nil)
-	of := topic{topicPriority, cluster}
+	of := stateKey{statePriority, cluster}
 	if from >= 0 {
 		direction := "up"
 		if to < 0 || to > from {

@@ -17,8 +17,8 @@ import (
 // render builds the data that picks read. It reports whether a change can help a waiting RPC:
 // another configuration, a cluster that became READY or failed, or another endpoint of a
 // cluster whose RPCs wait for a specific one.
-func (p *publisher) render(prev *published) (next *published, helps bool) {
-	next = &published{Table: rpc.Table{Err: p.fatal, Channel: p.id.link}}
+func (p *publisher) render(prev *pickState) (next *pickState, helps bool) {
+	next = &pickState{Table: rpc.Table{Err: p.fatal, Channel: p.id.link}}
 	if p.cfg == nil {
 		return next, p.fatal != nil
 	}
@@ -46,11 +46,11 @@ func (p *publisher) render(prev *published) (next *published, helps bool) {
 		if prev.Snapshot != nil {
 			return prev, false
 		}
-		return &published{Table: rpc.Table{Err: p.id.failure("", fmt.Sprintf("xdslb: %v", err), ReasonTarget)}}, true
+		return &pickState{Table: rpc.Table{Err: p.id.failure("", fmt.Sprintf("xdslb: %v", err), ReasonTarget)}}, true
 	}
 	next.Budgets = p.budgets(prev, changed, whole)
-	if !whole && prev.Ask != nil {
-		next.Ask = next.ask
+	if !whole && prev.ProbeFirst != nil {
+		next.ProbeFirst = next.probeFirst
 	}
 	items := make([]*persistent.Item[clusterView], len(changed))
 	changes := make([]persistent.Change[clusterView], len(changed))
@@ -71,8 +71,8 @@ func (p *publisher) render(prev *published) (next *published, helps bool) {
 }
 
 // view returns the view of a changed cluster. If the cluster's RPCs send probes, it also sets
-// p.Ask.
-func (p *published) view(c *cluster) *persistent.Item[clusterView] {
+// p.ProbeFirst.
+func (p *pickState) view(c *cluster) *persistent.Item[clusterView] {
 	item := &persistent.Item[clusterView]{Value: c.view}
 	view := &item.Value
 	if err := p.Snapshot.ClusterErr(c.index); err != nil {
@@ -81,14 +81,14 @@ func (p *published) view(c *cluster) *persistent.Item[clusterView] {
 	}
 	c.followProbes(p.Snapshot, c.index)
 	if c.probers != nil && c.asksForEach() {
-		view.probers, p.Ask = c.probers, p.ask
+		view.probers, p.ProbeFirst = c.probers, p.probeFirst
 	}
 	return item
 }
 
 // budgets returns the retry limits by cluster: the previous list, unless the configuration or
 // the leaf in use of a cluster changes it.
-func (p *publisher) budgets(prev *published, changed []*cluster, whole bool) (list []*rpc.Budget) {
+func (p *publisher) budgets(prev *pickState, changed []*cluster, whole bool) (list []*rpc.Budget) {
 	if !whole {
 		list = prev.Budgets
 	}
@@ -111,7 +111,7 @@ func (p *publisher) budgets(prev *published, changed []*cluster, whole bool) (li
 }
 
 // build compiles the changes since the latest snapshot.
-func (p *publisher) build(prev *published, changed []*cluster, whole bool) (*picker.Snapshot, error) {
+func (p *publisher) build(prev *pickState, changed []*cluster, whole bool) (*picker.Snapshot, error) {
 	if !whole {
 		changes := make([]picker.ClusterChange, len(changed))
 		for i, c := range changed {

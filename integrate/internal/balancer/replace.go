@@ -52,12 +52,12 @@ func (l *leaf) replaceConns() {
 // (A27-CLA-8); its connection is replaced if the endpoint comes back. cfg is the endpoint's;
 // the connections of child policies have addresses of their own.
 func (c *conn) replace(cfg *picker.Endpoint) {
-	c.abandon()
+	c.dropReplacement()
 	if c.outdated = c.endpoint.Draining; c.outdated || !c.mayBeConnecting() && c.state != picker.Ready {
 		return
 	}
 	next := &conn{leaf: c.leaf, replacement: true}
-	c.pair(next)
+	c.linkReplacement(next)
 	var err error
 	if c.child != nil {
 		if err = next.dialFor(c.child); err == nil {
@@ -67,25 +67,25 @@ func (c *conn) replace(cfg *picker.Endpoint) {
 		err = next.dial(cfg)
 	}
 	if err != nil { // only while the channel is closing
-		c.part()
+		c.unlinkReplacement()
 	}
 }
 
-// other returns the connection's replacement, or the connection that it is to replace; nil if
+// counterpart returns the connection's replacement, or the connection that it is to replace; nil if
 // there is neither.
-func (c *conn) other() *conn { return c.leaf.replacements[c] }
+func (c *conn) counterpart() *conn { return c.leaf.replacements[c] }
 
-// pair makes next the connection's replacement.
-func (c *conn) pair(next *conn) {
+// linkReplacement makes next the connection's replacement.
+func (c *conn) linkReplacement(next *conn) {
 	if c.leaf.replacements == nil {
 		c.leaf.replacements = map[*conn]*conn{}
 	}
 	c.leaf.replacements[c], c.leaf.replacements[next] = next, c
 }
 
-// part removes the link between a connection and its replacement.
-func (c *conn) part() {
-	other := c.other()
+// unlinkReplacement removes the link between a connection and its replacement.
+func (c *conn) unlinkReplacement() {
+	other := c.counterpart()
 	delete(c.leaf.replacements, other)
 	delete(c.leaf.replacements, c)
 	if len(c.leaf.replacements) == 0 {
@@ -97,18 +97,18 @@ func (c *conn) part() {
 // mayBeConnecting reports whether a handshake may be in progress, or about to start. pick_first
 // reports TRANSIENT_FAILURE until one of several addresses is READY.
 func (c *conn) mayBeConnecting() bool {
-	return c.asked || c.state == picker.Connecting || c.state == picker.TransientFailure && c.multiAddress()
+	return c.connectRequested || c.state == picker.Connecting || c.state == picker.TransientFailure && c.multiAddress()
 }
 
-// abandon drops the replacement, if there is one. The replacement is shut down with the next
+// dropReplacement drops the replacement, if there is one. The replacement is shut down with the next
 // publication.
-func (c *conn) abandon() (had bool) {
+func (c *conn) dropReplacement() (had bool) {
 	c.outdated = false
-	next := c.other()
+	next := c.counterpart()
 	if next == nil {
 		return false
 	}
-	c.part()
+	c.unlinkReplacement()
 	next.end()
 	return true
 }
@@ -117,7 +117,7 @@ func (c *conn) abandon() (had bool) {
 // draining ends.
 func (c *conn) followDraining(cfg *picker.Endpoint) {
 	switch draining := c.endpoint.Draining; {
-	case draining && c.abandon():
+	case draining && c.dropReplacement():
 		c.outdated = true
 	case !draining && c.outdated:
 		c.replace(cfg)
@@ -127,7 +127,7 @@ func (c *conn) followDraining(cfg *picker.Endpoint) {
 // onReplacementState handles a state of a replacement. The previous connection stays in force
 // until the replacement is connected and its backend is healthy (A17).
 func (c *conn) onReplacementState(s balancer.SubConnState) {
-	old := c.other()
+	old := c.counterpart()
 	switch s.ConnectivityState {
 	case connectivity.Ready:
 		if c.leaf.checksHealth() && old.child == nil && !c.multiAddress() && !c.leaf.delegates() {
@@ -146,8 +146,8 @@ func (c *conn) onReplacementState(s balancer.SubConnState) {
 // change is invisible to a child policy, unless it has a producer on the connection. The
 // producer ends with the connection, so the policy sees a connection that was lost and is back.
 func (c *conn) takeOver(s balancer.SubConnState) {
-	old := c.other()
-	c.part()
+	old := c.counterpart()
+	c.unlinkReplacement()
 	e, h := old.endpoint, old.child
 	c.endpoint, c.child = e, h
 	old.endpoint, old.child = nil, nil

@@ -63,7 +63,7 @@ func (c *conn) host(addr string) *xdstls.Host {
 // reports whether a hostname has changed that was used to make the connection, so that it needs
 // a replacement.
 func (c *conn) setHostnames(hostname func(addr string) (string, bool)) (outdated bool) {
-	for _, c := range []*conn{c, c.other()} {
+	for _, c := range []*conn{c, c.counterpart()} {
 		if c == nil {
 			continue
 		}

@@ -33,11 +33,11 @@ type Simulation struct {
 	*Balancer
 	states map[netip.AddrPort]connectivity.State // of endpoints by their first address; all endpoints not listed are READY
 
-	mu     sync.Mutex
-	events []func()                      // due; guarded by mu
-	of     map[string]connectivity.State // by address, of all addresses that are not READY
-	woken  map[*priority]bool            // whose child policies were asked to connect
-	drains bool                          // the current SubConn belongs to a draining endpoint; guarded by the mutex
+	mu         sync.Mutex
+	events     []func()                      // due; guarded by mu
+	of         map[string]connectivity.State // by address, of all addresses that are not READY
+	connecting map[*priority]bool            // whose child policies were asked to connect
+	drains     bool                          // the current SubConn belongs to a draining endpoint; guarded by the mutex
 }
 
 // simulatedAge is how long endpoints have been READY: longer than any slow start.
@@ -49,12 +49,12 @@ func Simulate(cfg *picker.Config, opts *Options, states map[netip.AddrPort]conne
 	if err != nil {
 		return nil, err
 	}
-	s := &Simulation{states: states, of: map[string]connectivity.State{}, woken: map[*priority]bool{}}
+	s := &Simulation{states: states, of: map[string]connectivity.State{}, connecting: map[*priority]bool{}}
 	s.Balancer = newBalancer(&simulatedChannel{s: s}, balancer.BuildOptions{DialCreds: creds})
 	s.simulated = true
 	s.setOptions(opts)
 	s.clock = picker.NewExactClock(func() int64 { return 1 }) // RPCs take no time
-	s.suppose(cfg)
+	s.setStates(cfg)
 	s.Update(cfg)
 	for s.deliver() || s.advance() {
 	}
@@ -62,8 +62,8 @@ func Simulate(cfg *picker.Config, opts *Options, states map[netip.AddrPort]conne
 	return s, nil
 }
 
-// suppose sets the states of all addresses of the configuration's endpoints.
-func (s *Simulation) suppose(cfg *picker.Config) {
+// setStates sets the states of all addresses of the configuration's endpoints.
+func (s *Simulation) setStates(cfg *picker.Config) {
 	for _, c := range cfg.Clusters {
 		for _, l := range c.Leaves {
 			for _, p := range l.Priorities {
@@ -133,7 +133,7 @@ func (s *Simulation) advance() bool {
 	s.lock()
 	defer s.unlock()
 	for _, c := range s.list.all {
-		for _, p := range c.order {
+		for _, p := range c.priorities {
 			if p.active() && s.connectAll(p) {
 				s.follow(c)
 				return true
@@ -141,10 +141,10 @@ func (s *Simulation) advance() bool {
 		}
 	}
 	for _, c := range s.list.all {
-		for _, p := range c.order {
+		for _, p := range c.priorities {
 			if p.phase == trying && !takesRPCs(p.connectivity()) {
 				serial.Halt(&p.timer)
-				p.giveUp()
+				p.onFailoverTimeout()
 				s.follow(c)
 				return true
 			}
@@ -157,9 +157,9 @@ func (s *Simulation) advance() bool {
 // which were connected before they drained. It reports whether there were any.
 func (s *Simulation) connectAll(p *priority) (found bool) {
 	if p.leaf.delegates() {
-		found = p.connectivity() == picker.Idle && !s.woken[p]
+		found = p.connectivity() == picker.Idle && !s.connecting[p]
 		if found {
-			s.woken[p] = true
+			s.connecting[p] = true
 			p.connectOneIdle()
 		}
 		return found
@@ -189,7 +189,7 @@ func (s *Simulation) age() {
 	s.lock()
 	defer s.unlock()
 	for _, c := range s.list.all {
-		for _, p := range c.order {
+		for _, p := range c.priorities {
 			for _, l := range p.localities {
 				for _, e := range l.endpoints {
 					e.StateSince = 0
@@ -249,7 +249,7 @@ func (s *Simulation) Picks(ctx context.Context, method string, rpcs int) *report
 
 // addPicks adds the counts of the endpoints of a cluster's priorities in use.
 func addPicks(p *report.Picks, c *cluster, counts map[*endpoint]int) {
-	for _, prio := range c.order {
+	for _, prio := range c.priorities {
 		if !c.uses(prio) {
 			continue
 		}

@@ -115,7 +115,7 @@ func TestSimulation(t *testing.T) {
 					}
 				}
 				live := s.list.all[0]
-				if got += fmt.Sprint(names, slices.Index(live.order, live.inUse)); got != row.want {
+				if got += fmt.Sprint(names, slices.Index(live.priorities, live.inUse)); got != row.want {
 					t.Errorf("the cluster is %s, want %s:\n%v", got, row.want, x)
 				}
 			})

@@ -11,10 +11,10 @@ import (
 )
 
 // This file is the synchronous mode of xdslb_prequal: an RPC probes a few endpoints and uses
-// the answers of all but the last. Interceptors wait for the answers (rpc's asking.go).
+// the answers of all but the last. Interceptors wait for the answers (rpc's probefirst.go).
 
-// ask is rpc.Table.Ask.
-func (s *published) ask(ctx context.Context, cluster int32) *picker.EndpointState {
+// probeFirst is rpc.Table.ProbeFirst.
+func (s *pickState) probeFirst(ctx context.Context, cluster int32) *picker.EndpointState {
 	probers := s.cluster(cluster).probers
 	if probers == nil {
 		return nil
@@ -24,15 +24,15 @@ func (s *published) ask(ctx context.Context, cluster int32) *picker.EndpointStat
 		return nil
 	}
 	if p := probers[g.Pool]; p != nil {
-		return p.choose(ctx, g)
+		return p.probeAndChoose(ctx, g)
 	}
 	return nil
 }
 
-// choose probes endpoints of a group, and returns the best of all but the last that answers, or
+// probeAndChoose probes endpoints of a group, and returns the best of all but the last that answers, or
 // nil if no endpoint answers in time, or probes come too fast. The last answer also goes to the
 // pool. An endpoint that does not answer probes is chosen for its share of the RPCs.
-func (p *prober) choose(ctx context.Context, g *picker.ProbeGroup) *picker.EndpointState {
+func (p *prober) probeAndChoose(ctx context.Context, g *picker.ProbeGroup) *picker.EndpointState {
 	asked, silent := p.drawFor()
 	if silent != nil {
 		return silent
@@ -45,7 +45,7 @@ func (p *prober) choose(ctx context.Context, g *picker.ProbeGroup) *picker.Endpo
 	answers := make(chan answer, len(asked))
 	for _, t := range asked {
 		go func() {
-			r, ok := p.ask(p.ctx, t)
+			r, ok := p.probe(p.ctx, t)
 			answers <- answer{t, r, ok}
 		}()
 	}

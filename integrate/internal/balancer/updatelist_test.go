@@ -87,7 +87,7 @@ func TestUpdateByChunks(t *testing.T) {
 		for k, loc := range l.p.Localities {
 			known[k] = map[string]*endpoint{}
 			for i, e := range loc.Endpoints.All() {
-				known[k][e.Addr.String()] = b.clusters["c"].order[0].localities[k].endpoints[i]
+				known[k][e.Addr.String()] = b.clusters["c"].priorities[0].localities[k].endpoints[i]
 				before[e.Addr.String()] = true
 			}
 		}
@@ -101,7 +101,7 @@ func TestUpdateByChunks(t *testing.T) {
 		b.flush()
 		opened := 0
 		for k, loc := range l.p.Localities {
-			list := b.clusters["c"].order[0].localities[k].endpoints
+			list := b.clusters["c"].priorities[0].localities[k].endpoints
 			if len(list) != loc.Endpoints.Len() {
 				t.Fatalf("step %d: %d endpoints, want %d", step, len(list), loc.Endpoints.Len())
 			}
@@ -110,7 +110,7 @@ func TestUpdateByChunks(t *testing.T) {
 				if old := known[k][a]; old != nil && old != e {
 					t.Fatalf("step %d: endpoint %s is another one", step, a)
 				}
-				if e.Draining != (cfg.Health == picker.Draining) || e.loc != b.clusters["c"].order[0].localities[k] {
+				if e.Draining != (cfg.Health == picker.Draining) || e.loc != b.clusters["c"].priorities[0].localities[k] {
 					t.Fatalf("step %d: endpoint %s of locality %d: draining: %v, locality %p", step, a, k, e.Draining, e.loc)
 				}
 				if !e.Draining && e.conn.sc.(*fakeConn).addr != a {
@@ -136,7 +136,7 @@ func TestUpdateByChunks(t *testing.T) {
 // checkCounts compares the counts of the only priority with those of its endpoints.
 func (b *testLB) checkCounts(t *testing.T, step int) {
 	t.Helper()
-	p := b.clusters["c"].order[0]
+	p := b.clusters["c"].priorities[0]
 	want := [4]int{}
 	for e := range p.endpoints {
 		if !e.Draining {

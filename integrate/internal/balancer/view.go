@@ -81,8 +81,8 @@ func (c *cluster) renderPriority(p *priority, n needs) {
 	}
 	c.view.rejections = l.rejections()
 	c.state.Leaf, c.state.Priority = leaf, p.index
-	p.tellUtilizations()
-	p.tellVersions()
+	p.setUtilizations()
+	p.setVersions()
 	c.state.Localities = p.state
 	c.state.Breaker = l.breaker.Breaker
 	c.state.Drops, c.state.Overload = l.dropCounters()
@@ -155,7 +155,7 @@ func (c *cluster) failureText() (msg, reason string) {
 	}
 	if p != nil {
 		var about string
-		about, reason = p.trouble(reason)
+		about, reason = p.failureDetails(reason)
 		msg += about
 	}
 	return msg, reason

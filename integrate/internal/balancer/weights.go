@@ -236,11 +236,11 @@ func (p *priority) updateUtilizations() (changed bool) {
 				}
 			}
 		}
-		was := l.busy
-		if l.busy.stale = reporting == 0; !l.busy.stale {
-			l.busy.Add(sum/reporting, how.UpdatePeriod, how.Smoothing)
+		was := l.utilization
+		if l.utilization.stale = reporting == 0; !l.utilization.stale {
+			l.utilization.Add(sum/reporting, how.UpdatePeriod, how.Smoothing)
 		}
-		changed = changed || l.busy != was
+		changed = changed || l.utilization != was
 	}
 	return changed
 }

@@ -72,7 +72,7 @@ func TestZonesAndSharedLoad(t *testing.T) {
 			} else {
 				c.Leaves[0].Policy.ZoneAware = &picker.ZoneAware{Enabled: 1}
 				own := picker.LocalityID{Zone: "0"}
-				c.Leaves[0].Origin = &picker.Origin{Locality: own, Fleet: []picker.FleetZone{{ID: own, Endpoints: 1}, {ID: picker.LocalityID{Zone: "1"}, Endpoints: 1}}}
+				c.Leaves[0].Origin = &picker.Origin{Locality: own, Fleet: []picker.ZoneSize{{ID: own, Endpoints: 1}, {ID: picker.LocalityID{Zone: "1"}, Endpoints: 1}}}
 			}
 			b.Update(configOf(c))
 			for n := 1; n <= 4; n++ {
@@ -97,8 +97,8 @@ func TestZonesAndSharedLoad(t *testing.T) {
 				if r.InForce || len(b.clusters["c"].shares) != 2 {
 					t.Errorf("routing %+v, %d shares", r, len(b.clusters["c"].shares))
 				}
-			} else if !r.InForce || b.clusters["c"].order[1].phase != dormant || r.Localities[0].Share != 1 || !strings.HasPrefix(r.Reason, "all stay") {
-				t.Errorf("routing %+v, priority 1 is %v", r, b.clusters["c"].order[1].phase)
+			} else if !r.InForce || b.clusters["c"].priorities[1].phase != dormant || r.Localities[0].Share != 1 || !strings.HasPrefix(r.Reason, "all stay") {
+				t.Errorf("routing %+v, priority 1 is %v", r, b.clusters["c"].priorities[1].phase)
 			}
 		})
 	}

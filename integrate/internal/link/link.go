@@ -39,11 +39,11 @@ import (
 type Link struct {
 	Options
 	id     time.Duration
-	cc     atomic.Pointer[grpc.ClientConn] // in linksOf under this key; nil until Bind
+	cc     atomic.Pointer[grpc.ClientConn] // in linkByChannel under this key; nil until Bind
 	closed atomic.Bool
 	// maxAttempts is the channel's grpc.WithMaxCallAttempts, set together with cc.
-	maxAttempts atomic.Int64
-	woken       atomic.Bool // set by Wake; the ExitIdle has not reached the LB policy yet
+	maxAttempts     atomic.Int64
+	exitIdlePending atomic.Bool // set by ExitIdle; gRPC's ExitIdle has not reached the LB policy yet
 }
 
 // Options are immutable properties of a link.
@@ -57,8 +57,8 @@ type Options struct {
 	// Interceptors is the state of interceptors for the channel. It is nil if they let all RPCs
 	// of the channel pass.
 	Interceptors any
-	// Aside reports whether another package's resolver serves the channel.
-	Aside bool
+	// Bypassed reports whether another package's resolver serves the channel.
+	Bypassed bool
 }
 
 const (
@@ -67,9 +67,9 @@ const (
 )
 
 var (
-	lastLink atomic.Int64
-	linksOf  sync.Map // *grpc.ClientConn to *Link, for channels that made an RPC
-	// lastBinding is the entry of linksOf that is found without a look-up: the entry of the
+	lastLink      atomic.Int64
+	linkByChannel sync.Map // *grpc.ClientConn to *Link, for channels that made an RPC
+	// lastBinding is the entry of linkByChannel that is found without a look-up: the entry of the
 	// oldest channel, which is usually the only channel.
 	lastBinding atomic.Pointer[binding]
 )
@@ -90,7 +90,7 @@ func (l *Link) Number() int64 { return int64(l.id / time.Second) }
 
 // Register makes the link available to Of. From then on any goroutine may use the Resolver.
 func (l *Link) Register() {
-	l.noteWake()
+	l.recordExitIdle()
 	l.register()
 }
 
@@ -111,7 +111,7 @@ func (l *Link) MethodConfig() methodconfig.Config {
 func (l *Link) Bind(cc *grpc.ClientConn, maxAttempts int) {
 	l.maxAttempts.Store(int64(maxAttempts))
 	l.cc.Store(cc)
-	linksOf.Store(cc, l)
+	linkByChannel.Store(cc, l)
 	lastBinding.CompareAndSwap(nil, &binding{cc, l})
 	if l.closed.Load() {
 		l.unbind(cc)
@@ -120,7 +120,7 @@ func (l *Link) Bind(cc *grpc.ClientConn, maxAttempts int) {
 
 // unbind removes the entries that lead from the channel to the link.
 func (l *Link) unbind(cc *grpc.ClientConn) {
-	linksOf.CompareAndDelete(cc, l)
+	linkByChannel.CompareAndDelete(cc, l)
 	if b := lastBinding.Load(); b != nil && b.link == l {
 		lastBinding.CompareAndSwap(b, nil)
 	}
@@ -176,15 +176,15 @@ func named(cc *grpc.ClientConn) (l *Link, maxAttempts int) {
 
 // Find returns the channel's link for an RPC, or nil if another package's resolver serves the
 // channel. It requires at most a map look-up and does not allocate, except for the first RPC of
-// a channel that is new or idle, which wakes the channel.
+// a channel that is new or idle, which exitingIdle the channel.
 func Find(ctx context.Context, cc *grpc.ClientConn) *Link {
 	if b := lastBinding.Load(); b != nil && b.cc == cc {
 		return b.link
 	}
-	if l, ok := linksOf.Load(cc); ok {
+	if l, ok := linkByChannel.Load(cc); ok {
 		return l.(*Link)
 	}
-	if !mayBeOurs(cc) {
+	if !hasXDSScheme(cc) {
 		return nil
 	}
 	for awake := false; ; {
@@ -195,9 +195,9 @@ func Find(ctx context.Context, cc *grpc.ClientConn) *Link {
 		state := cc.GetState()
 		switch {
 		case state == connectivity.Idle && !awake:
-			Wake(ctx, cc)
+			ExitIdle(ctx, cc)
 			awake = true
-		case first(cc.CanonicalTarget(), isAside) != nil:
+		case first(cc.CanonicalTarget(), isBypassed) != nil:
 			return nil // the other resolver has not sent a service config yet
 		case state != connectivity.Idle && state != connectivity.Connecting:
 			if state == connectivity.Ready {
@@ -211,21 +211,21 @@ func Find(ctx context.Context, cc *grpc.ClientConn) *Link {
 	}
 }
 
-// Aside returns the link of a channel that another package's resolver serves, or nil. Until
+// OfBypassed returns the link of a channel that another package's resolver serves, or nil. Until
 // that resolver has sent a service config, the link may belong to another channel with the same
 // target.
-func Aside(cc *grpc.ClientConn) *Link {
+func OfBypassed(cc *grpc.ClientConn) *Link {
 	switch l := Of(cc); {
 	case l == nil:
-		return first(cc.CanonicalTarget(), isAside)
-	case l.Aside:
+		return first(cc.CanonicalTarget(), isBypassed)
+	case l.Bypassed:
 		return l
 	}
 	return nil
 }
 
-// mayBeOurs reports whether the channel's target has one of our schemes.
-func mayBeOurs(cc *grpc.ClientConn) bool {
+// hasXDSScheme reports whether the channel's target has one of our schemes.
+func hasXDSScheme(cc *grpc.ClientConn) bool {
 	target := cc.CanonicalTarget()
 	return strings.HasPrefix(target, "xds:") || strings.HasPrefix(target, "xdslb:")
 }

@@ -18,7 +18,7 @@ func TestLinkLeavesNothing(t *testing.T) {
 		l, cc := New(Options{}), new(grpc.ClientConn)
 		if bindFirst {
 			l.Bind(cc, 5)
-			if got, ok := linksOf.Load(cc); !ok || got != l {
+			if got, ok := linkByChannel.Load(cc); !ok || got != l {
 				t.Errorf("a bound channel has link %v", got)
 			}
 			l.Close()
@@ -29,7 +29,7 @@ func TestLinkLeavesNothing(t *testing.T) {
 		if slices.Contains(All(), l) {
 			t.Errorf("bind first %v: the link is still registered", bindFirst)
 		}
-		if _, ok := linksOf.Load(cc); ok {
+		if _, ok := linkByChannel.Load(cc); ok {
 			t.Errorf("bind first %v: the link can be found by its channel", bindFirst)
 		}
 		if b := lastBinding.Load(); b != nil {

@@ -63,5 +63,5 @@ func first(target string, ok func(*Link) bool) *Link {
 	return nil
 }
 
-// isAside is a predicate for first.
-func isAside(l *Link) bool { return l.Aside }
+// isBypassed is a predicate for first.
+func isBypassed(l *Link) bool { return l.Bypassed }

@@ -85,7 +85,7 @@ func TestLinksByTarget(t *testing.T) {
 	var all []*Link
 	for i := range 6 {
 		target := fmt.Sprintf("xds:///by-target-%d", i%2)
-		l := New(Options{Canonical: target, Aside: i >= 2})
+		l := New(Options{Canonical: target, Bypassed: i >= 2})
 		l.Register()
 		defer l.Close()
 		all = append(all, l)
@@ -94,11 +94,11 @@ func TestLinksByTarget(t *testing.T) {
 		t.Errorf("To() = %v, want those of indexes 1, 3, 5 of %v", got, all)
 	}
 	for i, l := range all {
-		if l.Close(); i == 3 && first(l.Canonical, isAside) != all[5] {
+		if l.Close(); i == 3 && first(l.Canonical, isBypassed) != all[5] {
 			t.Error("the last link that stands aside is not found")
 		}
 	}
-	if got, one := To("xds:///by-target-1"), first("xds:///by-target-1", isAside); len(got) > 0 || one != nil {
+	if got, one := To("xds:///by-target-1"), first("xds:///by-target-1", isBypassed); len(got) > 0 || one != nil {
 		t.Errorf("links that are closed are found: %v, %v", got, one)
 	}
 }

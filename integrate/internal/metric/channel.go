@@ -75,7 +75,7 @@ func Start(target string, recorder estats.MetricsRecorder, source Source) *Chann
 	for _, m := range all {
 		if m.Type == Gauge {
 			for _, d := range m.names {
-				gauges = append(gauges, asking{(*estats.Int64AsyncGaugeHandle)(d), &asked})
+				gauges = append(gauges, probeGauge{(*estats.Int64AsyncGaugeHandle)(d), &asked})
 			}
 		}
 	}
@@ -95,16 +95,16 @@ func Start(target string, recorder estats.MetricsRecorder, source Source) *Chann
 	return x
 }
 
-// asking is a gauge that counts calls of Descriptor. gRPC's list of recorders calls it once,
+// probeGauge is a gauge that counts calls of Descriptor. gRPC's list of recorders calls it once,
 // and each recorder in the list calls it again: more than one call shows that the list is not
 // empty.
-type asking struct {
+type probeGauge struct {
 	*estats.Int64AsyncGaugeHandle
 	asked *atomic.Int32
 }
 
 // Descriptor implements estats.AsyncMetric.
-func (a asking) Descriptor() *estats.MetricDescriptor {
+func (a probeGauge) Descriptor() *estats.MetricDescriptor {
 	a.asked.Add(1)
 	return a.Int64AsyncGaugeHandle.Descriptor()
 }

@@ -148,7 +148,7 @@ func admissionInterceptor(a *admission) interceptor {
 	admit := func(ctx context.Context) error {
 		err := a.admit()
 		if ch := callIn(ctx).channel(); err != nil && ch != nil {
-			ch.refused.Add(1)
+			ch.rejectedByAdmission.Add(1)
 		}
 		return err
 	}

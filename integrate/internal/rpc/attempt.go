@@ -25,7 +25,7 @@ import (
 
 // An attempt is one attempt at an RPC that is retried or hedged:
 //
-//	retries.begin ──▶ gRPC picks and sends ──▶ retries.next or race.end ──▶ the RPC's options
+//	retries.begin ──▶ gRPC picks and sends ──▶ retries.next or hedgedCall.end ──▶ the RPC's options
 //	                  (call.go, Done)                                       (store)
 //
 // gRPC fills in header, trailer and peer when the attempt ends, unless it never had a stream.
@@ -104,15 +104,15 @@ func (a *attempt) store(opts []grpc.CallOption) {
 	}
 }
 
-// ErrLost is the error of an attempt that was canceled because another attempt has decided the
+// ErrHedgeSuperseded is the error of an attempt that was canceled because another attempt has decided the
 // RPC.
-var ErrLost = status.Error(codes.Canceled, "xdslb: attempt canceled: another attempt decided the hedged RPC")
+var ErrHedgeSuperseded = status.Error(codes.Canceled, "xdslb: attempt canceled: another attempt decided the hedged RPC")
 
-// markLost returns a done that reports ErrLost if the attempt with this context lost.
-func markLost(ctx context.Context, done func(balancer.DoneInfo)) func(balancer.DoneInfo) {
+// markSuperseded returns a done that reports ErrHedgeSuperseded if the attempt with this context lost.
+func markSuperseded(ctx context.Context, done func(balancer.DoneInfo)) func(balancer.DoneInfo) {
 	return func(info balancer.DoneInfo) {
-		if status.Code(info.Err) == codes.Canceled && context.Cause(ctx) == ErrLost {
-			info.Err = ErrLost
+		if status.Code(info.Err) == codes.Canceled && context.Cause(ctx) == ErrHedgeSuperseded {
+			info.Err = ErrHedgeSuperseded
 		}
 		done(info)
 	}
@@ -125,7 +125,7 @@ func markLost(ctx context.Context, done func(balancer.DoneInfo)) func(balancer.D
 // Envoy.
 func Result(info *balancer.DoneInfo) picker.CallResult {
 	switch {
-	case info.Err == ErrLost:
+	case info.Err == ErrHedgeSuperseded:
 		return picker.CallCanceled
 	case info.Err != nil:
 		return picker.CallFailed

@@ -22,8 +22,8 @@ type callKey struct{}
 // A Call is an RPC whose route was chosen by an interceptor. It lives as long as the RPC and
 // holds no Snapshot (D9).
 //
-// Bind creates it and matches a route, whose plan is applied. The first pick settles the
-// cluster of the RPC: the cluster of the route, unless a later interceptor of the application
+// Bind creates it and matches a route, whose plan is applied. The first pick commits the RPC to a
+// cluster: the cluster of the route, unless a later interceptor of the application
 // has changed the headers so that another route matches (D13). The picks of the RPC's other
 // attempts use the same cluster (A31).
 type Call struct {
@@ -31,17 +31,17 @@ type Call struct {
 	method string                  // channel and method distinguish the RPC from RPCs that are made with its context
 	random uint64                  // the RPC's random word for Match
 	plan   *plan
-	// matched is the match of the interceptor. settled is the match of the first pick, which
+	// matched is the match of the interceptor. committed is the match of the first pick, which
 	// may differ; nil before the first pick.
-	matched match
-	settled atomic.Pointer[match]
+	matched   match
+	committed atomic.Pointer[match]
 	// filtered is the route that matches after the HTTP filters, which may change headers
 	// without changing the route.
 	filtered atomic.Int32
 	session  *Session // nil if the RPC has no session (A55)
 	tried    *Tried   // nil unless attempts avoid endpoints
-	// chosen is the endpoint that the next pick prefers.
-	chosen atomic.Pointer[picker.EndpointState]
+	// probed is the endpoint that the next pick prefers.
+	probed atomic.Pointer[picker.EndpointState]
 	ended  atomic.Bool // by a pick, or by the client before the first pick
 }
 
@@ -177,19 +177,19 @@ func (c *Call) Failed(err error) {
 
 // final reports whether an RPC that has failed must not be retried, because a pick ended it, or
 // because it failed before its first pick.
-func (c *Call) final() bool { return c != nil && (c.ended.Load() || c.settled.Load() == nil) }
+func (c *Call) final() bool { return c != nil && (c.ended.Load() || c.committed.Load() == nil) }
 
 // refusedUnsent reports whether a filter of the client has refused the RPC before its first
 // pick.
-func (c *Call) refusedUnsent() bool { return c != nil && c.ended.Load() && c.settled.Load() == nil }
+func (c *Call) refusedUnsent() bool { return c != nil && c.ended.Load() && c.committed.Load() == nil }
 
-// Bound returns the route and the cluster for the RPC's picks from t. If the outcome is not
+// Resolve returns the route and the cluster for the RPC's picks from t. If the outcome is not
 // Picked, no cluster serves the RPC. The RPC is matched again if an update has removed its
 // cluster. If an update has only changed the routes, the route is the one that matches now.
-func (c *Call) Bound(t *Table, ctx context.Context, method string) (route, cluster int32, outcome picker.Outcome) {
-	m := c.settled.Load()
+func (c *Call) Resolve(t *Table, ctx context.Context, method string) (route, cluster int32, outcome picker.Outcome) {
+	m := c.committed.Load()
 	if m == nil {
-		m = c.settle(t, ctx, method)
+		m = c.commit(t, ctx, method)
 	}
 	if m.outcome != picker.Picked {
 		return m.route, -1, m.outcome
@@ -205,10 +205,10 @@ func (c *Call) Bound(t *Table, ctx context.Context, method string) (route, clust
 	return route, now, outcome
 }
 
-// settle decides the cluster of the RPC, at its first pick. It matches again only if routes match
+// commit decides the cluster of the RPC, at its first pick. It matches again only if routes match
 // by headers. The random word is the same, so another outcome means that the headers or the routes
 // have changed.
-func (c *Call) settle(t *Table, ctx context.Context, method string) *match {
+func (c *Call) commit(t *Table, ctx context.Context, method string) *match {
 	m := &c.matched
 	if m.plans.byHeader {
 		now := matchOf(ctx, t, method, c.random)
@@ -223,8 +223,8 @@ func (c *Call) settle(t *Table, ctx context.Context, method string) *match {
 			m = &other
 		}
 	}
-	if !c.settled.CompareAndSwap(nil, m) {
-		return c.settled.Load() // attempts of the application's own, side by side
+	if !c.committed.CompareAndSwap(nil, m) {
+		return c.committed.Load() // attempts of the application's own, side by side
 	}
 	return m
 }
@@ -252,7 +252,7 @@ func (c *Call) keepCluster(m *match, r *picker.Route) {
 // clusterIn returns the index of the RPC's cluster in a table, or -1 if the table does not
 // contain it.
 func (c *Call) clusterIn(t *Table) int32 {
-	m := c.settled.Load()
+	m := c.committed.Load()
 	if m == nil {
 		m = &c.matched
 	}
@@ -269,7 +269,7 @@ func (c *Call) budget() *Budget {
 		return nil
 	}
 	t := ch.Current()
-	if t == nil || t.Budgets == nil || c.settled.Load() == nil {
+	if t == nil || t.Budgets == nil || c.committed.Load() == nil {
 		return nil
 	}
 	if i := c.clusterIn(t); i >= 0 {
@@ -278,33 +278,33 @@ func (c *Call) budget() *Budget {
 	return nil
 }
 
-// ask probes some endpoints of the RPC's cluster for their load, so that the next pick takes
+// probe probes some endpoints of the RPC's cluster for their load, so that the next pick takes
 // the best endpoint (picker.Prequal.Synchronous). A pick must not wait for the answers. An RPC
 // whose session has an endpoint does not probe. Each attempt of our retries probes; further
 // attempts of gRPC use the first answers.
-func (c *Call) ask(ctx context.Context) *picker.EndpointState {
+func (c *Call) probe(ctx context.Context) *picker.EndpointState {
 	ch := c.channel()
 	if ch == nil || c.session != nil && len(c.session.Hosts) > 0 {
 		return nil
 	}
 	t := ch.Current()
-	if t == nil || t.Ask == nil {
+	if t == nil || t.ProbeFirst == nil {
 		return nil
 	}
 	cluster := c.clusterIn(t)
 	if cluster < 0 {
 		return nil
 	}
-	return t.Ask(ctx, cluster)
+	return t.ProbeFirst(ctx, cluster)
 }
 
-// TakeChosen returns the endpoint with the best answer to the first pick after a probe, and nil
+// TakeProbed returns the endpoint with the best answer to the first pick after a probe, and nil
 // to later picks.
-func (c *Call) TakeChosen() *picker.EndpointState {
-	if c.chosen.Load() == nil { // avoids a write in most picks
+func (c *Call) TakeProbed() *picker.EndpointState {
+	if c.probed.Load() == nil { // avoids a write in most picks
 		return nil
 	}
-	return c.chosen.Swap(nil)
+	return c.probed.Swap(nil)
 }
 
 // Records reports whether Picked has to be called for picks for the RPC. It is false for a nil
@@ -328,7 +328,7 @@ func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint, r
 	}
 	hedged := c.plan != nil && c.plan.hedge
 	if hedged {
-		result.Done = markLost(ctx, result.Done)
+		result.Done = markSuperseded(ctx, result.Done)
 	}
 	if c.session == nil {
 		return

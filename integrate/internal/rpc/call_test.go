@@ -66,7 +66,7 @@ func TestBound(t *testing.T) {
 			t.Fatal("an RPC of a route with a timeout has no Call, or one of another method has it")
 		}
 		for i, p := range picks {
-			_, cluster, outcome := call.Bound(p.in, p.ctx, "/s/m")
+			_, cluster, outcome := call.Resolve(p.in, p.ctx, "/s/m")
 			if outcome != picker.Picked || p.in.Config.Clusters[cluster].Name != p.want {
 				t.Errorf("%s: pick %d has cluster %d and outcome %d, want %s", name, i+1, cluster, outcome, p.want)
 			}

@@ -51,9 +51,9 @@ type Table struct {
 	Plans    *Plans           // nil if no RPC needs an interceptor
 	Budgets  []*Budget        // by cluster, nil for clusters without a limit; nil if no cluster has a limit
 	Channel  *Channel         // nil in tests
-	// Ask probes endpoints of a cluster, by its index, for their load, and returns the best, or
+	// ProbeFirst probes endpoints of a cluster, by its index, for their load, and returns the best, or
 	// nil if the pick chooses. Nil if no cluster probes endpoints for each RPC.
-	Ask func(ctx context.Context, cluster int32) *picker.EndpointState
+	ProbeFirst func(ctx context.Context, cluster int32) *picker.EndpointState
 }
 
 // NewChannel returns the Channel of a new resolver. It cannot be found until Register is called.
@@ -102,11 +102,11 @@ func (ch *Channel) withInfo(err error) error {
 
 // Counters count the actions of a channel's interceptors.
 type Counters struct {
-	retries, hedges     atomic.Uint64 // hedges are among retries
-	noBudget, throttled atomic.Uint64
-	refused             atomic.Uint64 // RPCs, by admission control
-	unsent              atomic.Uint64 // RPCs, by adaptive concurrency
-	_                   [0]sync.Mutex
+	retries, hedges       atomic.Uint64 // hedges are among retries
+	noBudget, throttled   atomic.Uint64
+	rejectedByAdmission   atomic.Uint64 // RPCs, by admission control
+	rejectedByConcurrency atomic.Uint64 // RPCs, by adaptive concurrency
+	_                     [0]sync.Mutex
 }
 
 // Retries returns how many attempts after the first were made.
@@ -115,12 +115,14 @@ func (c *Counters) Retries() uint64 { return c.retries.Load() }
 // Hedges returns how many of the Retries were made while another attempt was in flight.
 func (c *Counters) Hedges() uint64 { return c.hedges.Load() }
 
-// Unmade returns how many RPCs got no further attempt because of the cluster's budget, and
+// RetriesDenied returns how many RPCs got no further attempt because of the cluster's budget, and
 // because of the channel's throttling.
-func (c *Counters) Unmade() (budget, throttle uint64) { return c.noBudget.Load(), c.throttled.Load() }
+func (c *Counters) RetriesDenied() (budget, throttle uint64) {
+	return c.noBudget.Load(), c.throttled.Load()
+}
 
-// Refused returns how many RPCs admission control has refused.
-func (c *Counters) Refused() uint64 { return c.refused.Load() }
+// RejectedByAdmission returns how many RPCs admission control has refused.
+func (c *Counters) RejectedByAdmission() uint64 { return c.rejectedByAdmission.Load() }
 
-// Unsent returns how many RPCs adaptive concurrency has refused.
-func (c *Counters) Unsent() uint64 { return c.unsent.Load() }
+// RejectedByConcurrency returns how many RPCs adaptive concurrency has refused.
+func (c *Counters) RejectedByConcurrency() uint64 { return c.rejectedByConcurrency.Load() }

@@ -125,7 +125,7 @@ func placeFor(ctx context.Context, limits clusterLimits) (p place, err error) {
 	c.refused.Add(1)
 	call.ended.Store(true)
 	if ch := call.channel(); ch != nil {
-		ch.unsent.Add(1)
+		ch.rejectedByConcurrency.Add(1)
 	}
 	return p, c.err
 }

@@ -57,7 +57,7 @@ func TestConcurrency(t *testing.T) {
 			ctx, call := to(t.Context(), link, cluster)
 			return p.routes[0].all.filters[0].unary(ctx, "/s/m", nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 				sent.Add(1)
-				call.settled.Store(&call.matched)
+				call.committed.Store(&call.matched)
 				time.Sleep(50 * time.Millisecond)
 				return err
 			})
@@ -93,8 +93,8 @@ func TestConcurrency(t *testing.T) {
 			t.Errorf("an RPC to no cluster of the route ends with %v", err)
 		}
 		synctest.Wait()
-		if link.Unsent() != 12 {
-			t.Errorf("%d RPCs count as refused, want 12", link.Unsent())
+		if link.RejectedByConcurrency() != 12 {
+			t.Errorf("%d RPCs count as refused, want 12", link.RejectedByConcurrency())
 		}
 		list := p.Concurrencies()
 		if len(list) != 2 || list[0].Cluster != "a" || list[0].Refused != 9 || list[1].Refused != 3 || list[0].InFlight != 0 || list[0].SampleRTT < 45*time.Millisecond {
@@ -134,7 +134,7 @@ func TestConcurrencySamples(t *testing.T) {
 			ctx, call := to(t.Context(), nil, "a")
 			_ = p.routes[0].all.filters[0].unary(ctx, "/s/m", nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 				if tt.picked {
-					call.settled.Store(&call.matched)
+					call.committed.Store(&call.matched)
 				}
 				call.ended.Store(tt.ended)
 				time.Sleep(50 * time.Millisecond)
@@ -166,7 +166,7 @@ func TestConcurrencyStream(t *testing.T) {
 		ctx, call := to(t.Context(), nil, "a")
 		return p.routes[0].all.filters[0].stream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: clientStreams}, nil, "/s/m",
 			func(_ context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				call.settled.Store(&call.matched)
+				call.committed.Store(&call.matched)
 				if len(opts) > 0 {
 					onFinish = opts[0].(grpc.OnFinishCallOption).OnFinish
 				}
@@ -253,7 +253,7 @@ func TestConcurrencyAndAdmission(t *testing.T) {
 					ctx, call := to(t.Context(), nil, "x")
 					call.plan = p.routes[0].all
 					done <- unaryRPC{call: call, ctx: ctx, invoker: func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
-						call.settled.Store(&call.matched)
+						call.committed.Store(&call.matched)
 						time.Sleep(time.Second)
 						return nil
 					}}.filter(0)

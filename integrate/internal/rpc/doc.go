@@ -15,10 +15,10 @@
 //	timeout    interceptor.go
 //	filters    filter.go: fault.go, session.go, admission.go, concurrency.go, and filters of users
 //	attempts   hedge.go, or retry.go, within limits.go; streams are replayed (retrystream.go)
-//	probe      Call.ask, for clusters that asking.go finds
+//	probe      Call.probe, for clusters that probefirst.go finds
 //
 // Each attempt (attempt.go) leads to a pick, which finds the Call in the context. The first
-// pick settles the cluster: the cluster of the route, unless headers have changed since (D13).
+// pick commits the RPC to a cluster: the cluster of the route, unless headers have changed since (D13).
 // Later picks use the same cluster. A Call holds no Snapshot, so that a stream that lasts for
 // days does not keep an old Snapshot alive (D9).
 //

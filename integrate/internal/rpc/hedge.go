@@ -64,21 +64,21 @@ func (r unaryRPC) hedge() error {
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	defer cancel(nil)
 	policy := r.call.plan.retry
-	race := &race{
+	race := &hedgedCall{
 		retries: newRetries(r.ctx, policy), rpc: r, ctx: ctx, req: req, reply: reply, replies: reply.ProtoReflect().Type(),
 		ended: make(chan *attempt, policy.MaxAttempts), timer: time.NewTimer(policy.PerTryTimeout),
 	}
 	defer race.timer.Stop()
 	race.launch()
 	winner, err := race.run()
-	cancel(ErrLost)
-	race.settle(winner)
+	cancel(ErrHedgeSuperseded)
+	race.deliver(winner)
 	return err
 }
 
-// A race is the state of one hedged RPC and its attempts. One goroutine owns it. Each attempt
+// A hedgedCall is the state of one hedged RPC and its attempts. One goroutine owns it. Each attempt
 // runs in another goroutine, which ends with its attempt.
-type race struct {
+type hedgedCall struct {
 	retries
 	rpc     unaryRPC
 	ctx     context.Context // of the attempts
@@ -98,7 +98,7 @@ type attemptKey struct{ of *Call }
 
 // launch starts an attempt. The first attempt uses the application's request and reply. Further
 // attempts, which may go on after the RPC has returned, use copies.
-func (r *race) launch() {
+func (r *hedgedCall) launch() {
 	a, rpc := &attempt{reply: r.reply}, r.rpc
 	rpc.ctx, rpc.opts = r.ctx, r.begin(a, rpc.opts)
 	if a.number > 1 {
@@ -118,7 +118,7 @@ func (r *race) launch() {
 
 // run makes attempts until one decides the RPC, which it returns with the error of the RPC. Without
 // active attempts, an error alone may end the RPC.
-func (r *race) run() (winner *attempt, err error) {
+func (r *hedgedCall) run() (winner *attempt, err error) {
 	for {
 		select {
 		case <-r.timer.C:
@@ -145,7 +145,7 @@ func (r *race) run() (winner *attempt, err error) {
 }
 
 // again launches a further attempt, if one is allowed. It returns false if that ends the RPC.
-func (r *race) again() bool {
+func (r *hedgedCall) again() bool {
 	if r.stopped || r.made >= r.maxAttempts() {
 		return true
 	}
@@ -164,7 +164,7 @@ func (r *race) again() bool {
 
 // end records an attempt that has ended. It returns the error of the RPC, or the delay of the
 // next attempt. 0 means that active attempts decide.
-func (r *race) end(a *attempt) (again time.Duration, err error) {
+func (r *hedgedCall) end(a *attempt) (again time.Duration, err error) {
 	r.active--
 	r.first = r.first || a.number == 1
 	if a.hasStream() {
@@ -193,7 +193,7 @@ func (r *race) end(a *attempt) (again time.Duration, err error) {
 
 // settle copies the results of the winner, which may be nil, to the application, after the
 // first attempt has ended, which may use the application's messages until then.
-func (r *race) settle(winner *attempt) {
+func (r *hedgedCall) deliver(winner *attempt) {
 	for !r.first {
 		r.first = (<-r.ended).number == 1
 	}

@@ -103,8 +103,8 @@ func (r unaryRPC) attempts() (err error) {
 
 // attempt makes one attempt.
 func (r unaryRPC) attempt() error {
-	if r.call.plan.asks {
-		r.call.chosen.Store(r.call.ask(r.ctx))
+	if r.call.plan.probesFirst {
+		r.call.probed.Store(r.call.probe(r.ctx))
 	}
 	return r.invoker(r.ctx, r.method, r.req, r.reply, r.cc, r.opts...)
 }

@@ -21,8 +21,8 @@ type plan struct {
 	session bool // one of the filters is stateful session affinity
 	// otherHosts reports whether picks for further attempts avoid endpoints, also for the
 	// attempts of gRPC.
-	otherHosts bool
-	asks       bool // a unary RPC may probe endpoints for their load first
+	otherHosts  bool
+	probesFirst bool // a unary RPC may probe endpoints for their load first
 }
 
 // Plans contains the plans of a target's routes. Only routes that need an interceptor have an
@@ -38,7 +38,7 @@ type Plans struct {
 	filters           []string // names
 	timeouts, retries int      // numbers of routes
 	others            int      // number of routes whose retries avoid endpoints
-	asking            bool     // endpoints are probed for each RPC
+	probing           bool     // endpoints are probed for each RPC
 
 	kept
 }
@@ -185,11 +185,11 @@ func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool, opts Compile
 	if opts.Before != nil {
 		planner.before = opts.Before.kept
 	}
-	needed, names := false, asking(cfg)
+	needed, names := false, probingClusters(cfg)
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
 		rp := planner.plansFor(r, inServiceConfig[i])
-		rp.ask(r, names)
+		rp.markProbing(r, names)
 		need := r.Retry != nil || slices.ContainsFunc(rp.plans(), (*plan).needed)
 		if need || p.drawn {
 			p.routes[i] = rp
@@ -202,7 +202,7 @@ func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool, opts Compile
 			continue
 		}
 		deep := planner.plansFor(r, false)
-		deep.ask(r, names)
+		deep.markProbing(r, names)
 		if slices.ContainsFunc(deep.plans(), (*plan).needed) {
 			if p.deep == nil {
 				p.deep = map[int32]*routePlans{}
@@ -234,7 +234,7 @@ func (p *Plans) count(r *routePlans, inServiceConfig bool) {
 		p.others++
 	}
 	for _, plan := range r.plans() {
-		p.asking = p.asking || plan.asks
+		p.probing = p.probing || plan.probesFirst
 		for _, f := range plan.filters {
 			if !slices.Contains(p.filters, f.name) {
 				p.filters = append(p.filters, f.name)
@@ -266,7 +266,7 @@ func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceC
 // needed reports whether an interceptor has to apply the plan. Otherwise the RPC only needs a
 // Call.
 func (p *plan) needed() bool {
-	return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.asks
+	return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.probesFirst
 }
 
 // HasSessions reports whether a route's RPCs may belong to sessions (A55).

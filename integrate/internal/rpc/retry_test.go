@@ -153,7 +153,7 @@ func TestRetryOptions(t *testing.T) {
 func settledCall(l *Channel) *Call {
 	c := new(Call)
 	c.at.Store(l)
-	c.settled.Store(&c.matched)
+	c.committed.Store(&c.matched)
 	return c
 }
 

@@ -65,7 +65,7 @@ func TestSessionClusterStays(t *testing.T) {
 		call.StartSession(nil).parseCookie(cookie)
 		call.keepCluster(&call.matched, &old.Config.Routes[1])
 		for range 2 {
-			_, cluster, outcome := call.Bound(c.in, ctx, "/s/m")
+			_, cluster, outcome := call.Resolve(c.in, ctx, "/s/m")
 			if outcome != picker.Picked || c.in.Config.Clusters[cluster].Name != c.want {
 				t.Errorf("%s: the RPC has cluster %d and outcome %d, want %s", name, cluster, outcome, c.want)
 			}

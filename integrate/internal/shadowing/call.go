@@ -27,8 +27,8 @@ type call struct {
 	shares  *split // of its route, if the difference is in the shares
 }
 
-// did returns a description of stock's result.
-func (c *call) did() string {
+// stockResult returns a description of stock's result.
+func (c *call) stockResult() string {
 	switch {
 	case c.shares != nil:
 		return c.shares.String()
@@ -53,20 +53,20 @@ func (s *Comparer) Compare(ctx context.Context, method, cluster string) {
 				s.note(Shares, &call{ctx: metadatautil.Detached(ctx), method: method, cluster: cluster, shares: split}, now)
 			}
 		}
-		if index >= 0 && now.leads(index, cluster) {
+		if index >= 0 && now.routesTo(index, cluster) {
 			return
 		}
 	}
 	c := call{ctx: ctx, method: method, cluster: cluster}
-	if now.judge(&c) == "" || now.wasRight(&c) {
+	if now.classify(&c) == "" || now.matchesEarlier(&c) {
 		return
 	}
 	c.ctx, c.at = metadatautil.Detached(ctx), time.Now()
-	s.suspect(c)
+	s.addPending(c)
 }
 
-// suspect keeps a call until its difference is settled.
-func (s *Comparer) suspect(c call) {
+// addPending keeps a call until its difference is settled.
+func (s *Comparer) addPending(c call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.target == "" || len(s.pending) >= maxPending {
@@ -94,7 +94,7 @@ func (s *Comparer) settle() {
 	latest := s.state.Load()
 	s.mu.Unlock()
 	for i := range settled {
-		if kind := latest.judge(&settled[i]); kind != "" {
+		if kind := latest.classify(&settled[i]); kind != "" {
 			s.note(kind, &settled[i], latest)
 		}
 	}

@@ -138,7 +138,7 @@ func (s *Comparer) install(next *state) {
 		next.follow(last)
 	}
 	s.state.Store(next)
-	s.pending = slices.DeleteFunc(s.pending, func(c call) bool { return next.judge(&c) == "" })
+	s.pending = slices.DeleteFunc(s.pending, func(c call) bool { return next.classify(&c) == "" })
 }
 
 // note counts a difference, and logs the first of its kind. The caller does not hold the mutex.
@@ -151,6 +151,6 @@ func (s *Comparer) note(kind Kind, c *call, by *state) {
 	metrics.Count(metric.ShadowDifferences, 1, target, string(kind))
 	if first {
 		s.logger.Log(context.Background(), slog.LevelWarn, "xdslb: stock and xdslb differ for an RPC; this is logged once for each kind of difference",
-			"target", target, "kind", string(kind), "method", c.method, "stock", c.did(), "xdslb", by.explain(target, c))
+			"target", target, "kind", string(kind), "method", c.method, "stock", c.stockResult(), "xdslb", by.explain(target, c))
 	}
 }

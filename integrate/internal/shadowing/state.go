@@ -39,7 +39,7 @@ type earlier struct {
 const maxEarlier = 32
 
 // follow adds last, which was in force until now, and its earlier states to the state's earlier
-// states. If last leads RPCs to the same clusters, it is not added: endpoints change often.
+// states. If last routes RPCs to the same clusters, it is not added: endpoints change often.
 func (s *state) follow(last *state) {
 	now := time.Now()
 	if !s.same(last) {
@@ -54,18 +54,18 @@ func (s *state) follow(last *state) {
 	}
 }
 
-// same reports whether two states lead RPCs to the same clusters, by the same routes.
+// same reports whether two states route RPCs to the same clusters, by the same routes.
 func (s *state) same(o *state) bool {
 	return s.cfg != nil && o.cfg != nil && persistent.SameSlice(s.cfg.Routes, o.cfg.Routes) && slices.EqualFunc(s.cfg.Clusters, o.cfg.Clusters, func(a, b *picker.Cluster) bool {
 		return a == b || a.Name == b.Name && slices.EqualFunc(a.Leaves, b.Leaves, func(x, y picker.Leaf) bool { return x.Name == y.Name })
 	})
 }
 
-// wasRight reports whether a state that was in force a short time ago has the same result for
+// matchesEarlier reports whether a state that was in force a short time ago has the same result for
 // the call as stock.
-func (s *state) wasRight(c *call) bool {
+func (s *state) matchesEarlier(c *call) bool {
 	for _, e := range s.before {
-		if time.Since(e.until) < Settles && e.judge(c) == "" {
+		if time.Since(e.until) < Settles && e.classify(c) == "" {
 			return true
 		}
 	}
@@ -93,8 +93,8 @@ func newState(cfg *picker.Config) (*state, error) {
 	return s, nil
 }
 
-// leads reports whether leaf is the cluster itself or one of its leaves.
-func (s *state) leads(cluster int32, leaf string) bool {
+// routesTo reports whether leaf is the cluster itself or one of its leaves.
+func (s *state) routesTo(cluster int32, leaf string) bool {
 	c := s.cfg.Clusters[cluster]
 	if c.Name == leaf {
 		return true
@@ -107,9 +107,9 @@ func (s *state) leads(cluster int32, leaf string) bool {
 	return false
 }
 
-// judge returns the kind of the difference between the call and the possible results of this
+// classify returns the kind of the difference between the call and the possible results of this
 // state, or "" without a difference. O(routes).
-func (s *state) judge(c *call) Kind {
+func (s *state) classify(c *call) Kind {
 	switch {
 	case s == nil:
 		return ""
@@ -123,7 +123,7 @@ func (s *state) judge(c *call) Kind {
 		switch {
 		case c.cluster == "" && outcome == picker.NoRoute:
 			return ""
-		case cluster >= 0 && c.cluster != "" && s.leads(cluster, c.cluster):
+		case cluster >= 0 && c.cluster != "" && s.routesTo(cluster, c.cluster):
 			return ""
 		}
 		routed = routed || cluster >= 0

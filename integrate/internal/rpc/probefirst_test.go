@@ -25,7 +25,7 @@ func askingConfig(asking ...string) *picker.Config {
 	return cfg
 }
 
-func TestSameAsking(t *testing.T) {
+func TestSameProbing(t *testing.T) {
 	for _, test := range []struct {
 		a, b []string
 		same bool
@@ -34,14 +34,14 @@ func TestSameAsking(t *testing.T) {
 		{[]string{"a"}, []string{"a"}, true}, {[]string{"a"}, []string{"b"}, false},
 	} {
 		a, b := askingConfig(test.a...), askingConfig(test.b...)
-		if got := SameAsking(a, b); got != test.same {
-			t.Errorf("SameAsking(%v, %v) = %t", test.a, test.b, got)
+		if got := SameProbing(a, b); got != test.same {
+			t.Errorf("SameProbing(%v, %v) = %t", test.a, test.b, got)
 		}
 		b.Clusters[0].Name, b.Clusters[1].Name = "b", "a"
-		if got := SameAsking(a, b); got != (len(test.a)+len(test.b) == 0) {
-			t.Errorf("the other way round: SameAsking(%v, %v) = %t", test.a, test.b, got)
+		if got := SameProbing(a, b); got != (len(test.a)+len(test.b) == 0) {
+			t.Errorf("the other way round: SameProbing(%v, %v) = %t", test.a, test.b, got)
 		}
-		if b.Clusters = b.Clusters[:1]; SameAsking(a, b) {
+		if b.Clusters = b.Clusters[:1]; SameProbing(a, b) {
 			t.Error("a cluster less is the same")
 		}
 	}

@@ -9,25 +9,25 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// place is the place of a resource in the latest response of its type. Servers usually keep the
+// slot is the place of a resource in the latest response of its type. Servers usually keep the
 // order, so a resource is compared with the one in its place before: if it is the same, its name is
-// neither read nor looked up. A place is 24 bytes.
-type place struct {
+// neither read nor looked up. A slot is 24 bytes.
+type slot struct {
 	sum xxh3.Uint128
 	sub *subscription
 }
 
 // maxGone is the number of consecutive resources that may be gone from a response before the next
-// ones lose their places.
+// ones lose their slots.
 const maxGone = 4
 
-// addSame adds resource number i if one of the next places has the same content.
-func (p *pieces) addSame(i int, sum xxh3.Uint128) bool {
+// addSame adds resource number i if one of the next slots has the same content.
+func (p *splitResponse) addSame(i int, sum xxh3.Uint128) bool {
 	for k := p.next; k < min(p.next+1+maxGone, len(p.latest)); k++ {
 		if old := p.latest[k]; old.sum == sum {
 			p.next = k + 1
 			if p.seen == nil || p.first(i, old.sub.entry.key.name) {
-				p.places = append(p.places, old)
+				p.slots = append(p.slots, old)
 			}
 			return true
 		}
@@ -36,24 +36,24 @@ func (p *pieces) addSame(i int, sum xxh3.Uint128) bool {
 }
 
 // addChanged adds resource number i, which has changed.
-func (p *pieces) addChanged(i int, it item) {
+func (p *splitResponse) addChanged(i int, it resourceUpdate) {
 	inPlace := p.next < len(p.latest) && p.latest[p.next].sub.entry.key.name == it.name
 	if inPlace {
 		p.next++
 	}
 	if inPlace && p.seen == nil || p.first(i, it.name) {
-		it.at = len(p.places)
-		p.places = append(p.places, place{})
+		it.at = len(p.slots)
+		p.slots = append(p.slots, slot{})
 		p.items = append(p.items, it)
 	}
 }
 
 // first reports whether no resource before number i has its name. It is needed only if resources are
 // not in the order of the latest response.
-func (p *pieces) first(i int, name string) bool {
+func (p *splitResponse) first(i int, name string) bool {
 	if p.seen == nil {
-		p.seen = make(map[string]struct{}, cap(p.places))
-		for _, pl := range p.places {
+		p.seen = make(map[string]struct{}, cap(p.slots))
+		for _, pl := range p.slots {
 			if pl.sub != nil {
 				p.seen[pl.sub.entry.key.name] = struct{}{}
 			}
@@ -62,29 +62,29 @@ func (p *pieces) first(i int, name string) bool {
 			p.seen[p.items[j].name] = struct{}{}
 		}
 	}
-	return p.see(i, name)
+	return p.recordName(i, name)
 }
 
-// sameLocked reports whether the resources in pieces.places are still in the cache. If not, the places
+// sameLocked reports whether the resources in splitResponse.slots are still in the cache. If not, the slots
 // are dropped, and the response has to be split again.
 func (r *response) sameLocked() bool {
-	if len(r.latest) > 0 && r.t.places == nil {
+	if len(r.latest) > 0 && r.t.slots == nil {
 		return false // one of them was dropped
 	}
-	for _, pl := range r.places {
+	for _, pl := range r.slots {
 		if pl.sub != nil && !r.inCacheLocked(pl.sub.entry, pl.sum) {
-			r.t.places = nil
+			r.t.slots = nil
 			return false
 		}
 	}
 	return true
 }
 
-// applySameLocked applies the resources in pieces.places, which is the cheap part of
+// applySameLocked applies the resources in splitResponse.slots, which is the cheap part of
 // applyResourcesLocked.
 func (r *response) applySameLocked() {
 	t := r.t
-	for _, pl := range r.places {
+	for _, pl := range r.slots {
 		sub := pl.sub
 		if sub == nil {
 			continue
@@ -101,11 +101,11 @@ func (r *response) applySameLocked() {
 	}
 }
 
-// keepPlacesLocked keeps the places of a response, except for resources that are not in the cache.
-func (t *subscriptions) keepPlacesLocked(places []place) {
-	places = slices.DeleteFunc(places, func(pl place) bool { return pl.sub == nil })
+// keepSlotsLocked keeps the slots of a response, except for resources that are not in the cache.
+func (t *subscriptions) keepSlotsLocked(places []slot) {
+	places = slices.DeleteFunc(places, func(pl slot) bool { return pl.sub == nil })
 	if len(places) < cap(places)/2 {
 		places = slices.Clone(places)
 	}
-	t.places = places
+	t.slots = places
 }

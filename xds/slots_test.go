@@ -110,7 +110,7 @@ func (w *placesWorld) respond() {
 	}
 	if w.forgets {
 		w.d.c.mu.Lock()
-		w.d.s.types[cds].places, w.d.s.types[cds].whole = nil, false
+		w.d.s.types[cds].slots, w.d.s.types[cds].whole = nil, false
 		w.d.c.mu.Unlock()
 	}
 	w.handle(msg)
@@ -124,7 +124,7 @@ func (w *placesWorld) respond() {
 func (w *placesWorld) handle(msg proto.Message) {
 	r := response{t: &w.d.s.types[cds], msg: arrived(msg)}
 	affected := r.handle()
-	w.same += len(r.places) - len(r.items)
+	w.same += len(r.slots) - len(r.items)
 	for _, settled := range affected {
 		<-settled
 	}
@@ -221,9 +221,9 @@ func TestPlacesOfChanges(t *testing.T) {
 	} {
 		msg := &discoveryv3.DiscoveryResponse{TypeUrl: cds.URL(), Resources: all}
 		latest := splitOf(arrived(msg), cds, nil)
-		places := make([]place, n)
+		places := make([]slot, n)
 		for i, it := range latest.items {
-			places[i] = place{it.sum, &subscription{entry: &entry{key: entryKey{cds, it.name}}}}
+			places[i] = slot{it.sum, &subscription{entry: &entry{key: entryKey{cds, it.name}}}}
 		}
 		msg.Resources = tt.list
 		p := splitOf(arrived(msg), cds, places)
@@ -243,10 +243,10 @@ func TestPlacesAreBounded(t *testing.T) {
 	for i := range 1000 {
 		list = append(list, wrap(listenerTo(fmt.Sprint("other-", i), "r")))
 	}
-	places := func() []place {
+	places := func() []slot {
 		d.c.mu.Lock()
 		defer d.c.mu.Unlock()
-		return d.s.types[resource.ListenerType].places
+		return d.s.types[resource.ListenerType].slots
 	}
 	d.respond(lds, "1", list...)
 	if got := places(); len(got) != 1 || cap(got) > 2 {

@@ -12,29 +12,29 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// pieces contains the resources of a response: in places, by position, the resources that are
+// splitResponse contains the resources of a response: in slots, by position, the resources that are
 // unchanged since the latest response, and in items all other resources.
-type pieces struct {
+type splitResponse struct {
 	typ     resource.Type
 	stopped func() bool // reports whether the response is irrelevant
 
 	version string // of the whole response
-	items   []item
+	items   []resourceUpdate
 	partial bool   // not all resources are named, though the type's responses are complete
 	faults  faults // any makes the answer a NACK (A46)
 	seen    map[string]struct{}
 
-	// latest has the places of the latest response of the type, and places the ones of this response; nil
-	// if responses are not compared by place. A place of this response has a subscription if the
+	// latest has the slots of the latest response of the type, and slots the slots of this response; nil
+	// if responses are not compared by position. A slot of this response has a subscription if the
 	// resource is unchanged. next is the index of the first candidate in latest.
-	latest, places []place
-	next           int
+	latest, slots []slot
+	next          int
 }
 
-// item is a resource of a response.
-type item struct {
+// resourceUpdate is a resource of a response.
+type resourceUpdate struct {
 	name    string   // canonical
-	at      int      // its place
+	at      int      // its slot
 	alias   string   // canonical own name of the resource, if name is an alias
 	aliases []string // other names of the resource
 	version string
@@ -44,28 +44,28 @@ type item struct {
 	// heartbeat means that there is no content: the version in the cache is renewed.
 	heartbeat bool
 
-	skip  bool // not subscribed to
-	known bool // value and err are from the cache
-	prev  any  // the version in the cache, if there is one
-	value any
-	raw   []byte // a copy of bytes, if the client keeps them; that of the cache if known
-	err   error
+	skip   bool // not subscribed to
+	cached bool // value and err are from the cache
+	prev   any  // the version in the cache, if there is one
+	value  any
+	raw    []byte // a copy of bytes, if the client keeps them; that of the cache if known
+	err    error
 }
 
 // interrupted reports whether to stop at resource number i since the response is irrelevant.
-func (p *pieces) interrupted(i int) bool { return i%1024 == 0 && p.stopped() }
+func (p *splitResponse) interrupted(i int) bool { return i%1024 == 0 && p.stopped() }
 
 // add adds resource number i of a response, unless its name has been seen.
-func (p *pieces) add(i int, it item) {
-	if p.see(i, it.name) {
+func (p *splitResponse) add(i int, it resourceUpdate) {
+	if p.recordName(i, it.name) {
 		it.sum = xxh3.Hash128(it.bytes)
 		p.items = append(p.items, it)
 	}
 }
 
-// see records the name of resource number i, and reports whether it is the first one with that
+// recordName records the name of resource number i, and reports whether it is the first one with that
 // name.
-func (p *pieces) see(i int, name string) bool {
+func (p *splitResponse) recordName(i int, name string) bool {
 	if _, twice := p.seen[name]; twice {
 		p.faults.add(fmt.Errorf("resources[%d]: there is a second %v resource %q in the response", i, p.typ, name))
 		return false
@@ -75,12 +75,12 @@ func (p *pieces) see(i int, name string) bool {
 }
 
 // refuse records that resource number i cannot be read.
-func (p *pieces) refuse(i int, err error) {
+func (p *splitResponse) refuse(i int, err error) {
 	p.partial = true
 	p.faults.add(fmt.Errorf("resources[%d]: %w", i, err))
 }
 
-// foreign returns the error for a resource of another type than its response.
-func foreign(typ resource.Type, url string) error {
+// typeMismatch returns the error for a resource of another type than its response.
+func typeMismatch(typ resource.Type, url string) error {
 	return fmt.Errorf("a resource of type %q in a response of type %q", url, typ.URL())
 }
