@@ -182,7 +182,7 @@ func (s *Schedule) Place(ticket uint64) uint64 {
 // s.Ticket().
 //
 // It returns an error for weights that Config calls invalid and if their number differs from
-// that of s, which stays usable. For another set of endpoints make a new Schedule with a random
+// the number of endpoints in s. s stays usable. For another set of endpoints make a new Schedule with a random
 // start. O(n) if few weights change, otherwise O(n log n).
 func (s *Schedule) Reweigh(weights []uint32, ticket uint64) (*Schedule, error) {
 	if len(weights) != s.total.endpoints {

@@ -108,14 +108,14 @@ type Config struct {
 	// bootstrap selects it for one server. If a control plane answers UNIMPLEMENTED, the other
 	// variant is used after one failed stream. The default is state of the world.
 	Delta bool
-	// LocalCluster is the name of the EDS resource with the endpoints of the program's own
-	// fleet (Envoy's local_cluster_name). Clusters with zone-aware routing
+	// LocalCluster is the name of the EDS resource with the endpoints of the local
+	// cluster, the fleet of which the program is a member (Envoy's local_cluster_name). Clusters with zone-aware routing
 	// (zone_aware_lb_config) keep RPCs in their zone as far as that loads all endpoints
-	// equally. This requires the zones of the fleet, and the client's own zone, which is the
+	// equally. This requires the zones of the local cluster, and the client's zone, which is the
 	// locality of the bootstrap's node. As long as these are unknown, such clusters are
 	// balanced without zones, which is logged once. As with any EDS resource, localities
 	// without load_balancing_weight and unhealthy endpoints do not count. It requires a
-	// subscription, and O(endpoints of the fleet) for each change. The default is off.
+	// subscription, and O(endpoints of the local cluster) for each change. The default is off.
 	LocalCluster string
 	// RetryThrottling suspends the retries of a channel while most of its RPCs fail, as
 	// retryThrottling of a service config does (A6); xDS has no such setting. Retries by gRPC
@@ -226,7 +226,7 @@ func newBuilder(cfg Config) (*resolverBuilder, error) {
 func noteOtherXDS(logger *slog.Logger) {
 	if _, ours := resolver.Get("xds").(*resolverBuilder); !ours && !otherXDSNoted.Swap(true) {
 		link.LoggerOr(logger).Info("xdslb: scheme xds is registered by another package, usually google.golang.org/grpc/xds: channels made without "+
-			"integrate.NewClient, integrate.DialOptions or integrate.NewBuilder are not xdslb's", "by", fmt.Sprintf("%T", resolver.Get("xds")))
+			"integrate.NewClient, integrate.DialOptions or integrate.NewBuilder do not use xdslb", "by", fmt.Sprintf("%T", resolver.Get("xds")))
 	}
 }
 

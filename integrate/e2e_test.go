@@ -178,7 +178,7 @@ func TestUnknownTarget(t *testing.T) {
 }
 
 // TestRejectedUpdate: a resource that is not valid is rejected with an error
-// that names it, the field and the rule, and the last good one stays in force.
+// that names it, the field and the rule, and the last good one stays in use.
 func TestRejectedUpdate(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})

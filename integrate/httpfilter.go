@@ -24,7 +24,7 @@ type HTTPFilter struct {
 
 	// ParseConfig and ParseOverride validate a configuration and convert it to an immutable
 	// argument of Intercept. An error rejects the resource: the control plane gets its text in
-	// the NACK, and the last good version stays in force. The message has the named type if the
+	// the NACK, and the last good version stays in use. The message has the named type if the
 	// program links it, even if it was sent as a TypedStruct, and otherwise it is the value of
 	// the TypedStruct, a *structpb.Struct.
 	ParseConfig, ParseOverride func(proto.Message) (any, error)

@@ -27,7 +27,7 @@ import (
 // may encode it.
 //
 // If a route asks for hedging, and the method is declared safe (see [Config.Idempotent]), a
-// second attempt is made while the first is slow. Headers, trailers and peers are then those of
+// second attempt is made while the first is slow. Headers, trailers and peers then come from
 // the attempt that decides the RPC. A call option that embeds one of gRPC's gets the values of
 // each attempt, perhaps of two at the same time.
 //

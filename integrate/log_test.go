@@ -45,7 +45,7 @@ func TestLogger(t *testing.T) {
 	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
 	}
-	logged(append(about, "INFO xdslb: RPCs of a cluster do not fail any more")...)
+	logged(append(about, "INFO xdslb: RPCs of a cluster recovered")...)
 	if err := backends[0].Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func init() {
 	resolver.Register(&resolverBuilder{scheme: "xdslb", opts: Config{}.withDefaults()})
 }
 
-// resolverBuilder builds the resolver. Without a bootstrap it reads that of the environment when
+// resolverBuilder builds the resolver. Without a bootstrap it reads the bootstrap of the environment when
 // the channel starts to connect.
 type resolverBuilder struct {
 	scheme    string

@@ -66,14 +66,14 @@ func StatusOf(cc *grpc.ClientConn) (TargetStatus, error) {
 	bare := TargetStatus{Time: time.Now(), Target: cc.CanonicalTarget(), Connectivity: state.String()}
 	switch {
 	case !usesXDS(cc.CanonicalTarget()):
-		return bare, fmt.Errorf("xdslb: channel %q: %w", cc.Target(), errNotXDSLB)
+		return bare, fmt.Errorf("xdslb: channel %q: %w: the scheme of its target is neither xds nor xdslb", cc.Target(), errNotXDSLB)
 	case state == connectivity.Ready || state == connectivity.TransientFailure:
-		return bare, fmt.Errorf("xdslb: channel %q: %w, or could not be made", cc.Target(), errNotXDSLB)
+		return bare, fmt.Errorf("xdslb: channel %q: %w, or the resolver could not be built: create the channel with integrate.NewClient", cc.Target(), errNotXDSLB)
 	}
 	return bare, nil
 }
 
-var errNotXDSLB = errors.New("its resolver is not xdslb's")
+var errNotXDSLB = errors.New("the channel does not use the xdslb resolver")
 
 // status returns the status of the resolver's channel, with each route and endpoint if
 // detailed is set.

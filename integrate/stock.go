@@ -28,7 +28,7 @@ func (b *resolverBuilder) buildStock(v *report.RolloutStatus, target resolver.Ta
 	name, why := target.String(), v.Why()
 	stock := rollout.Stock()
 	if _, again := cc.(*stockConn); again || stock == nil {
-		return nil, fmt.Errorf("xdslb: target %q is not xdslb's, since %s, and no other package has scheme xds: import google.golang.org/grpc/xds, or change the variable", name, why)
+		return nil, fmt.Errorf("xdslb: target %q: %s, so xdslb must not serve it, and no other package serves scheme xds: import google.golang.org/grpc/xds, or change the variable", name, why)
 	}
 	r := &stockResolver{why: why, rollout: v}
 	r.link = link.New(link.Options{Target: name, Canonical: name, Bypassed: true, Resolver: r})

@@ -65,14 +65,14 @@ func awaitResolver(ctx context.Context, cc *grpc.ClientConn) (again bool, err er
 	case stock != nil: // it may become READY
 		cc.Connect()
 	case !usesXDS(cc.CanonicalTarget()):
-		return false, fmt.Errorf("xdslb: channel %q: %w", cc.Target(), errNotXDSLB)
+		return false, fmt.Errorf("xdslb: channel %q: %w: the scheme of its target is neither xds nor xdslb", cc.Target(), errNotXDSLB)
 	case state == connectivity.Idle:
 		cc.Connect() // it went idle again
 	case state != connectivity.Connecting:
 		if resolverOf(cc) != nil {
 			return true, nil
 		}
-		return false, fmt.Errorf("xdslb: channel %q: %w, or could not be made", cc.Target(), errNotXDSLB)
+		return false, fmt.Errorf("xdslb: channel %q: %w, or the resolver could not be built: create the channel with integrate.NewClient", cc.Target(), errNotXDSLB)
 	}
 	if !cc.WaitForStateChange(ctx, state) {
 		if stock != nil {

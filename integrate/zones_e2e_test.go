@@ -193,7 +193,7 @@ func TestZonesNotKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"zone-aware", "zones: not in force: the zones of the own fleet are not known: no EDS resource is named for it (LocalCluster)"} {
+	for _, want := range []string{"zone-aware", "zones: not in force: the zones of the local cluster are unknown: no EDS resource is named for it (LocalCluster)"} {
 		if text := strings.Join(strings.Fields(x.String()), " "); !strings.Contains(text, want) {
 			t.Errorf("explanation lacks %q:\n%s", want, x)
 		}
@@ -260,9 +260,9 @@ func TestZonesFollowTheFleet(t *testing.T) {
 		want  string
 	}{
 		{[]int{1, 1}, "a 1.000 b 0.000 "},
-		{[]int{2, 0}, "the own fleet is in one zone"},
+		{[]int{2, 0}, "the local cluster is in one zone"},
 		{[]int{3, 1}, "a 0.667 b 0.333 "},
-		{[]int{0, 1}, `"fleet" has no healthy endpoint in the own zone`},
+		{[]int{0, 1}, `"fleet" has no healthy endpoint in the client's zone`},
 		{[]int{1, 1}, "a 1.000 b 0.000 "},
 	} {
 		push(step.fleet...)

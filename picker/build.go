@@ -118,9 +118,9 @@ type ClusterChange struct {
 }
 
 // Rebuild returns a snapshot that differs from prev, which must not be nil, in the states or
-// configurations of some clusters. The names of all clusters and the routes are those of prev,
-// and changes contains each cluster at most once. The result is the same as that of Build with
-// the same states. On average the cost is only that of the clusters in changes, if prev is the
+// configurations of some clusters. The names of all clusters and the routes are the same as in prev,
+// and changes contains each cluster at most once. The result is the same as the result of Build with
+// the same states. On average the cost is that of compiling the clusters in changes, if prev is the
 // latest snapshot.
 func Rebuild(prev *Snapshot, changes []ClusterChange, env Env) *Snapshot {
 	return builder{start: rand.Uint64, env: env.withDefaults()}.rebuild(prev, changes)

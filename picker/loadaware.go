@@ -10,7 +10,7 @@ import (
 )
 
 // LoadAware has the parameters of Envoy's load_aware_locality: a locality gets RPCs in
-// proportion to the unused capacity that its endpoints report, and the client's own locality
+// proportion to the unused capacity that its endpoints report, and the client's locality
 // gets all of them while it is not much busier than the other localities. The policy's Kind
 // picks within a locality.
 //
@@ -25,7 +25,7 @@ type LoadAware struct {
 	// otherwise it is application_utilization, otherwise cpu_utilization.
 	UtilizationFrom []string
 
-	// Threshold is the amount by which the utilization of the client's own locality may exceed
+	// Threshold is the amount by which the utilization of the client's locality may exceed
 	// the mean of the other localities while all RPCs stay in it: 0 to 1.
 	Threshold float64
 	// Probe is the minimum fraction of RPCs that go to other localities, so that they report: 0
@@ -140,13 +140,13 @@ func loadRouting(leaf *Leaf, localities []LocalityState, inputs []groupInput) *L
 	case here == LocalityID{}:
 		r.Reason = "by unused capacity: the node of the bootstrap has no locality"
 	case own < 0 || all[own].endpoints == 0:
-		r.Reason = "by unused capacity: the own locality has no endpoint to pick"
+		r.Reason = "by unused capacity: the client's locality has no READY endpoint"
 	case all[own].endpoints == total:
-		r.Reason = "all stay in the own locality: no other has an endpoint to pick"
+		r.Reason = "all RPCs stay in the client's locality: no other locality has a READY endpoint"
 	case preferred:
-		r.Reason = fmt.Sprintf("%.4g %% stay in the own locality: its utilization exceeds that of the other localities by at most %.4g", 100*shares[own], policy.Threshold)
+		r.Reason = fmt.Sprintf("%.4g %% of the RPCs stay in the client's locality: its utilization exceeds that of the other localities by at most %.4g", 100*shares[own], policy.Threshold)
 	default:
-		r.Reason = fmt.Sprintf("by unused capacity: the utilization of the own locality exceeds that of the other localities by more than %.4g", policy.Threshold)
+		r.Reason = fmt.Sprintf("by unused capacity: the utilization of the client's locality exceeds that of the other localities by more than %.4g", policy.Threshold)
 	}
 	if !known {
 		r.Reason += "; no endpoint has reported yet"

@@ -196,10 +196,10 @@ func TestLoadAwareReasons(t *testing.T) {
 		reason string
 		want   []float64
 	}{
-		{func(w *world) {}, "97 % stay in the own locality: its utilization exceeds that of the other localities by at most 0.1; no endpoint has reported yet", []float64{.97, .015, .015}},
+		{func(w *world) {}, "97 % of the RPCs stay in the client's locality: its utilization exceeds that of the other localities by at most 0.1; no endpoint has reported yet", []float64{.97, .015, .015}},
 		{func(w *world) { w.utilize(.7, .3, .4) }, "exceeds that of the other localities by more", []float64{.1875, .4375, .375}},
 		{func(w *world) { w.leaf(0).Origin.Locality = LocalityID{} }, "no locality", []float64{1. / 3, 1. / 3, 1. / 3}},
-		{func(w *world) { w.leaf(0).Origin.Locality.Zone = "x" }, "the own locality has no endpoint to pick", []float64{1. / 3, 1. / 3, 1. / 3}},
+		{func(w *world) { w.leaf(0).Origin.Locality.Zone = "x" }, "the client's locality has no READY endpoint", []float64{1. / 3, 1. / 3, 1. / 3}},
 		{func(w *world) { w.states[0].Localities[0].Stale = true; w.utilize(.9, .5, .5) }, "exceeds that of the other localities by more", []float64{.5, .25, .25}},
 		{func(w *world) {
 			for _, e := range w.flat(0)[5:10] {

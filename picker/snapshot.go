@@ -104,7 +104,7 @@ func (s *Snapshot) ClusterErr(cluster int) error {
 }
 
 // InSlowStart reports whether an endpoint of a cluster is in slow start. cluster is an index in
-// Config.Clusters. The endpoint's share is that of the time of the build, so the caller should
+// Config.Clusters. The endpoint's share is computed when the snapshot is built, so the caller should
 // periodically change the cluster's Version and build again until InSlowStart is false.
 func (s *Snapshot) InSlowStart(cluster int) bool {
 	return cluster >= 0 && cluster < s.clusters.Len() && s.clusters.At(cluster).inSlowStart
@@ -209,7 +209,7 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 // Admit applies a cluster's drops and circuit breaker to an RPC whose endpoint the caller
 // knows, as with session affinity (A55). PickCluster includes this check. If the RPC is
 // admitted, the outcome is Picked, without an endpoint, and the caller must call Begin and
-// Finish of the endpoint. Any other outcome is that of the pick. Admit does not require that
+// Finish of the endpoint. Any other outcome is the outcome of the pick. Admit does not require that
 // the cluster has other endpoints to pick, as long as the state from which it was built names
 // an active priority.
 //

@@ -145,8 +145,8 @@ func (t *Timing) busyFor(area, n uint64, passed int64) float64 {
 	return float64(d)
 }
 
-// Peers are the endpoints among which a Timing is compared. They have the decay of the
-// estimates and the mean latency. Peers is safe for concurrent use.
+// Peers is the state that the Timings of a group of endpoints share: the decay of their estimates
+// and their mean latency. It is safe for concurrent use.
 type Peers struct {
 	mean     *atomic.Uint64 // decaying: the integral and the count of all peers, two float32
 	decay    float64        // time constant of the decay, in units of Clock

@@ -19,7 +19,7 @@ type ZoneAware struct {
 	// MinEndpoints is the number of endpoints that have not failed below which zone-aware
 	// routing is disabled.
 	MinEndpoints uint64
-	// ForceLocal keeps all RPCs in the own zone while it has at least this many endpoints that
+	// ForceLocal keeps all RPCs in the client's zone while it has at least this many endpoints that
 	// have not failed, regardless of the local cluster; 0 means off.
 	ForceLocal uint32
 	// ByWeight measures zones by the sum of their endpoints' weights instead of their number.
@@ -30,7 +30,7 @@ type ZoneAware struct {
 type Origin struct {
 	Locality LocalityID // of the client: the locality of the bootstrap's node
 	// Fleet are the zones of the local cluster, the fleet of which this client is a member,
-	// including its own zone. It is empty while they are not known, and Err then has the
+	// including the client's zone. It is empty while they are not known, and Err then has the
 	// reason, unless they are still pending.
 	Fleet []ZoneSize
 	Err   error
@@ -104,7 +104,7 @@ func zoneShares(own int, fleet, upstream []float64) []float64 {
 // configured weights.
 type LocalityRouting struct {
 	InForce bool
-	Reason  string     // why it is not in effect, or how much stays in the own zone and why
+	Reason  string     // why it is not in effect, or the share of RPCs that stay in the client's zone, and why
 	Own     LocalityID // of the client
 	// Localities are the localities of the active priority, by index; empty if not in effect.
 	Localities []LocalityShare
@@ -154,17 +154,17 @@ func zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *LocalityRouting
 	}
 	switch {
 	case origin.Err != nil:
-		return off("the zones of the own fleet are not known: %v", origin.Err)
+		return off("the zones of the local cluster are unknown: %v", origin.Err)
 	case len(origin.Fleet) == 0:
-		return off("the zones of the own fleet are not known yet")
+		return off("the zones of the local cluster are not known yet")
 	case len(inputs) < 2:
 		return off("there is one locality")
 	case len(origin.Fleet) < 2 && z.ForceLocal == 0:
-		return off("the own fleet is in one zone")
+		return off("the local cluster is in one zone")
 	case priority != 0:
 		return off("priority %d is in use, and zone-aware routing applies only to priority 0", priority)
 	case alive < z.MinEndpoints:
-		return off("%d endpoints have not failed, less than min_cluster_size %d", alive, z.MinEndpoints)
+		return off("%d endpoints have not failed, fewer than min_cluster_size %d", alive, z.MinEndpoints)
 	case z.Enabled == 0:
 		return off("routing_enabled is 0")
 	case total == 0:
@@ -180,7 +180,7 @@ func zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *LocalityRouting
 	if own >= 0 && z.ForceLocal > 0 && upstream[own] > 0 && inputs[own].alive() >= uint64(z.ForceLocal) {
 		shares = make([]float64, len(inputs))
 		shares[own] = 1
-		r.Reason = fmt.Sprintf("force_local_zone keeps all RPCs in the own zone: it has at least %d endpoints", z.ForceLocal)
+		r.Reason = fmt.Sprintf("force_local_zone keeps all RPCs in the client's zone: it has at least %d endpoints", z.ForceLocal)
 	} else {
 		shares = zoneShares(own, fleet, upstream)
 		r.Reason = zoneReason(own, fleet, upstream, shares)
@@ -198,13 +198,13 @@ func zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *LocalityRouting
 
 func zoneReason(own int, fleet, upstream, shares []float64) string {
 	if own < 0 || upstream[own] == 0 {
-		return "the own zone has no endpoint to pick"
+		return "the client's zone has no READY endpoint"
 	}
 	relation := "and only"
 	if shares[own] == 1 {
 		relation = "and"
 	}
-	return fmt.Sprintf("%.4g %% stay in the own zone: it has %.4g %% of the fleet %s %.4g %% of the endpoints",
+	return fmt.Sprintf("%.4g %% of the RPCs stay in the client's zone: it has %.4g %% of the local cluster %s %.4g %% of the READY endpoints",
 		100*shares[own], 100*fleet[own], relation, 100*upstream[own])
 }
 

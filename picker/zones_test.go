@@ -169,7 +169,7 @@ func TestZoneAware(t *testing.T) {
 		want   []float64
 		reason string
 	}{
-		{"residual", on, []uint32{5, 3, 2}, nil, local, "66.67 % stay in the own zone"},
+		{"residual", on, []uint32{5, 3, 2}, nil, local, "66.67 % of the RPCs stay in the client's zone"},
 		{"direct", on, []uint32{3, 5, 2}, nil, []float64{1, 0, 0}, "100 % stay"},
 		{"zones of the fleet without endpoints", on, []uint32{3, 0, 0, 3}, nil, []float64{2 * third, third / 2, third / 2}, ""},
 		{"not flat", on, []uint32{5, 3, 2}, func(w *world) { w.leaf(0).Policy.Flat = false }, local, ""},
@@ -195,7 +195,7 @@ func TestZoneAware(t *testing.T) {
 			for _, e := range w.flat(0)[:4] {
 				e.Connectivity = TransientFailure
 			}
-		}, []float64{0, .4, .6}, "the own zone has no endpoint to pick"},
+		}, []float64{0, .4, .6}, "the client's zone has no READY endpoint"},
 		{"own zone half ejected", on, []uint32{5, 3, 2}, func(w *world) {
 			w.flat(0)[0].Ejected, w.flat(0)[1].Ejected = true, true
 		}, []float64{.4, .6 / 3, .6 * 2 / 3}, ""},
@@ -207,9 +207,9 @@ func TestZoneAware(t *testing.T) {
 			}
 		}, []float64{1, 0, 0}, ""},
 
-		{"too small", ZoneAware{Enabled: 1, MinEndpoints: 13}, []uint32{5, 3, 2}, nil, even, "12 endpoints have not failed, less than min_cluster_size 13"},
+		{"too small", ZoneAware{Enabled: 1, MinEndpoints: 13}, []uint32{5, 3, 2}, nil, even, "12 endpoints have not failed, fewer than min_cluster_size 13"},
 		{"off", ZoneAware{}, []uint32{5, 3, 2}, nil, even, "routing_enabled is 0"},
-		{"a fleet in one zone", on, []uint32{5}, nil, even, "the own fleet is in one zone"},
+		{"a fleet in one zone", on, []uint32{5}, nil, even, "the local cluster is in one zone"},
 		{"a fleet in one zone, forced", ZoneAware{Enabled: 1, ForceLocal: 1}, []uint32{5}, nil, []float64{1, 0, 0}, "force_local_zone"},
 		{"one locality", on, []uint32{5, 3, 2}, func(w *world) {
 			p := &w.leaf(0).Priorities[0]

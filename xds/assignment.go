@@ -31,8 +31,8 @@ type assignment struct {
 	wanted *resource.Endpoints // the version that wants belong to: latest, while the entry is watched
 	wants  []*entry            // its collections
 
-	// The parts of the value; nil if the value is outdated, because the entry was not watched, or if
-	// it has no collections.
+	// The assignment and the collections that the value was merged from; nil if the value is outdated,
+	// because the entry was not watched, or if there are no collections.
 	inUse  *resource.Endpoints
 	uses   []*entry
 	merger resource.Merger

@@ -28,7 +28,7 @@ type cluster struct {
 
 	wanted []*leaf // leaves of the wanted version, if it differs and is not ready yet
 
-	// The value, and the leaves that it was made of.
+	// The value, and the leaves that it was built from.
 	value   *picker.Cluster
 	parts   []*picker.Leaf
 	arrived receiveTime // the latest one of the parts

@@ -116,8 +116,8 @@ func (e *entry) emptyLocked() bool {
 	return e.key.typ == resource.LbEndpointType && (e.collection == nil || len(e.collection.members) == 0)
 }
 
-// checkCollections returns the error of a resource that was decoded just now: that of
-// decoding, or that its collections are unavailable.
+// checkCollections returns err, the error from decoding a resource, if it is not nil. Otherwise it
+// returns an error if the collections of the resource are unavailable.
 func (c *cache) checkCollections(value any, err error) error {
 	if e, ok := value.(*resource.Endpoints); err != nil || !ok || len(e.Collections) == 0 {
 		return err

@@ -144,7 +144,7 @@ func TestCollectionTTL(t *testing.T) {
 			synctest.Wait()
 		}
 		synctest.Wait()
-		if s := cp.mustDelta().Stats(leds.URL()); s.NACKs != 1 || !strings.Contains(s.LastError, "a heartbeat without content") {
+		if s := cp.mustDelta().Stats(leds.URL()); s.NACKs != 1 || !strings.Contains(s.LastError, "heartbeat for") {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -39,7 +39,7 @@ func TestCollectionLost(t *testing.T) {
 		cp.mustDelta().Respond(beat(2, time.Hour)) // on its way while the collection is asked for
 		advance(3 * time.Second)
 		w.serves(t, "svc", "svc 1 2 3")
-		if s := cp.mustDelta().Stats(leds.URL()); s.NACKs != 1 || !strings.Contains(s.LastError, "a heartbeat without content") {
+		if s := cp.mustDelta().Stats(leds.URL()); s.NACKs != 1 || !strings.Contains(s.LastError, "heartbeat for") {
 			t.Errorf("%+v", s)
 		}
 		cp.mustDelta().Respond(beat(77, time.Minute)) // which nobody has

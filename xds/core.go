@@ -54,7 +54,8 @@ func newCore(cfg *bootstrap.Config, opts Options) *core {
 // restTime is longer than any message is in flight, and than any round trip to a server.
 const restTime = 100 * time.Millisecond
 
-// unlock releases mu after a change. Callers that only read may unlock mu directly.
+// unlock releases mu after a change of the state, and invalidates results that are cached by
+// changes, such as Client.CountResources. Callers that only read may unlock mu directly.
 func (c *core) unlock() {
 	c.changes++
 	c.mu.Unlock()

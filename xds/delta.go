@@ -330,7 +330,7 @@ func (r deltaResponse) readInto(p *splitResponse) {
 	}
 }
 
-// deltaName returns the name of a resource of a response: that of the wrapper. The content must have
+// deltaName returns the name of a resource of a response: the name in its wrapper. The content must have
 // the same name, or an alias.
 func deltaName(typ resource.Type, res *discoveryv3.Resource) (string, error) {
 	name := res.GetName()

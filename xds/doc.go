@@ -20,7 +20,7 @@
 //	              │     │        dependency.go         which clusters have to be evaluated again
 //	              │     │        plan.go               routes, and when to switch to new ones
 //	              │     │        cluster.go, aggregate.go  clusters and their leaves
-//	              │     │        origin.go             zones of the client's own fleet
+//	              │     │        origin.go             zones of the local cluster
 //	              │     │        hashtables.go         bounds on hash rings and tables
 //	              │     ▼ watches   ▲ notifies (interface watcher)
 //	              ├─► cache, entry     one per resource: cache.go, entry.go, names.go
@@ -44,7 +44,7 @@
 //	                                faults.go               the errors of a response, for the NACK
 //
 //	core.go                        shared by all parts: the mutex, the log, the options (options.go)
-//	resourcestatus.go, relation.go status of resources and servers
+//	resourcestatus.go, serverstatus.go status of resources and servers
 //	keepbytes.go                   whether to keep the bytes of resources
 //
 // References point down: the cache does not know the targets, sources and servers behind its
@@ -105,10 +105,10 @@
 //
 // # The two variants of ADS
 //
-// ADS has two variants: state of the world (sotw), and incremental (delta). In the latter a message
-// has the changes only, and a new stream starts with the names and versions that the client has.
-// The default is the former; the server feature xdslb.delta_ads in the bootstrap and
-// Options.Delta request the latter. gRPC has no feature for it. If a server answers UNIMPLEMENTED,
+// ADS has two variants: state of the world (sotw), and incremental (delta). An incremental
+// message has the changes only, and a new stream starts with the names and versions that the client has.
+// The default is state of the world; the server feature xdslb.delta_ads in the bootstrap and
+// Options.Delta request the incremental variant. gRPC has no feature for it. If a server answers UNIMPLEMENTED,
 // the client switches to the other variant at once, and tries the wanted one again with the first
 // stream after five minutes. While there are collections, which only the incremental variant
 // supports, it ends a stream for that, and logs a warning. ServerStatus.Variant is the present
@@ -235,7 +235,7 @@
 // all of them; 30 µs if each has its own target (BenchmarkClusterChange). An evaluation
 // includes the clusters that use the changed resource, and shares all others with the previous
 // configuration; the slice of pointers is copied. A change of routes costs O(clusters).
-// Memory is that of the decoded resources. Their bytes are not kept, only a 128-bit hash, unless
+// The memory is for the decoded resources. Their bytes are not kept, only a 128-bit hash, unless
 // [KeepBytes] was called, which costs one copy of the bytes: with 10,000 endpoints that
 // have an address and a weight, a client holds 49 bytes for each without, and 77 with it, 27
 // of them as received (BenchmarkKeepBytes). A journal has 64 events of 96 bytes at most, which

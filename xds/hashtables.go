@@ -26,14 +26,16 @@ const (
 	tableSlotBytes = 2
 )
 
-// hashNeed is the need of one leaf for rings or tables. The zero value means no need.
+// hashNeed is the number and the size of the rings or tables that one leaf requires. The zero value
+// means none.
 type hashNeed struct {
 	size   uint64 // of each table or ring
 	tables uint32 // or rings
 	kind   picker.PolicyKind
 }
 
-// hashNeedOf returns the need of a policy for endpoints: *resource.Endpoints, *addresses, or nil.
+// hashNeedOf returns the rings or tables that a policy requires for endpoints, which are
+// *resource.Endpoints, *addresses, or nil.
 func hashNeedOf(p *picker.Policy, endpoints any) hashNeed {
 	if !p.Hashes() || p.Ring == nil {
 		return hashNeed{}
@@ -54,7 +56,8 @@ func hashNeedOf(p *picker.Policy, endpoints any) hashNeed {
 	return hashNeed{p.Ring.MaxSize, n, p.Kind}
 }
 
-// hashBytes returns the memory of a need after some halvings of the largest size.
+// hashBytes returns the size in bytes of the rings or tables of a leaf, after the largest size has
+// been halved some times.
 func hashBytes(n hashNeed, halvings uint8) uint64 {
 	if n.kind == picker.PolicyMaglev {
 		return uint64(n.tables) * tableSlotBytes * tableSize(n.size, halvings)
@@ -95,7 +98,7 @@ func tableSize(size uint64, halvings uint8) uint64 {
 	return limit
 }
 
-// halvings returns how often the largest ring or table has to be halved for the needs of a target to
+// halvings returns how often the largest ring or table has to be halved for the leaves of a target to
 // stay within Options.MaxHashBytes. needs has the number of leaves by need. O(different needs).
 func (o *Options) halvings(needs map[hashNeed]int) (halvings uint8) {
 	for ; halvings < 32; halvings++ {

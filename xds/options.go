@@ -19,8 +19,8 @@ import (
 
 // Watcher receives the configuration of a target. Its methods are called one at
 // a time, from a goroutine of the Client that holds no lock, so they may
-// call any function of this package. During a call, later configurations of the
-// target replace each other, and reading from the servers that sent them is delayed for up to a
+// call any function of this package. During a call, only the
+// latest of further configurations is kept, and reading from the servers that sent them is delayed for up to a
 // second.
 type Watcher interface {
 	// Update delivers a complete configuration, which replaces the previous one.
@@ -45,8 +45,8 @@ type Options struct {
 	// resource.Options. It may be nil.
 	Filter func(message string) *resource.FilterType
 
-	// LocalCluster is the name of the EDS resource with the endpoints of the client's own
-	// fleet, for zone-aware routing (Envoy's local_cluster_name). It is
+	// LocalCluster is the name of the EDS resource with the endpoints of the local
+	// cluster, the fleet of which the client is a member, for zone-aware routing (Envoy's local_cluster_name). It is
 	// subscribed to while a cluster in use requires it. It may be empty.
 	LocalCluster string
 

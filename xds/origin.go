@@ -14,7 +14,7 @@ import (
 )
 
 // This file determines the origin of RPCs, for policies that depend on zones: the locality of the
-// client is that of the bootstrap, and the zones of its fleet are in the EDS resource that
+// client is in the bootstrap, and the zones of the local cluster are in the EDS resource that
 // Options.LocalCluster names.
 
 // origin caches the origin for all leaves of a Client.
@@ -27,7 +27,7 @@ type origin struct {
 }
 
 // originLocked returns the origin of RPCs to a cluster and its arrival, nil if the policy does not
-// need it. If it does, the cluster uses the endpoints of the fleet.
+// need it. If it does, the cluster depends on the EDS resource of the local cluster.
 func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, receiveTime) {
 	switch {
 	case c.Policy.ZoneAware != nil:
@@ -61,7 +61,7 @@ func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, r
 	return m.shared.origin.value, at
 }
 
-// optional reports whether a resource is that of the fleet, for which no target waits.
+// optional reports whether a resource is the EDS resource of the local cluster, for which no target waits.
 func (m *dependencyManager) optional(e *entry) bool {
 	return e.key == entryKey{resource.EndpointsType, canonicalName(m.core.opts.LocalCluster)}
 }
@@ -99,7 +99,7 @@ func newOrigin(node *corev3.Locality, name string, of *resource.Endpoints, err e
 	}
 	if !own {
 		o.Fleet = nil
-		o.Err = fmt.Errorf("EDS resource %q has no healthy endpoint in the own zone (region %q, zone %q, sub_zone %q) with a weight",
+		o.Err = fmt.Errorf("EDS resource %q has no healthy endpoint in the client's zone (region %q, zone %q, sub_zone %q) with a weight",
 			name, o.Locality.Region, o.Locality.Zone, o.Locality.SubZone)
 	}
 	return o

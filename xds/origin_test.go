@@ -109,7 +109,7 @@ func TestOrigin(t *testing.T) {
 			t.Errorf("fleet %s, want it without those that drain or are not healthy", got)
 		}
 		cp.serve(fleetOf("fleet", 0, 3))
-		if o := originOf(t, w); o.Fleet != nil || o.Err == nil || !strings.Contains(o.Err.Error(), `"fleet" has no healthy endpoint in the own zone`) {
+		if o := originOf(t, w); o.Fleet != nil || o.Err == nil || !strings.Contains(o.Err.Error(), `"fleet" has no healthy endpoint in the client's zone`) {
 			t.Errorf("origin %+v without an endpoint in the own zone", o)
 		}
 

@@ -19,19 +19,19 @@ type pool struct {
 	known map[string]*bootstrap.Server // all servers of the bootstrap
 	order []*bootstrap.Server          // the same, in order
 
-	servers   map[string]*server      // with a stream, or trying to open one
-	relations map[string]*serverStats // of all servers that have been used
-	channels  map[string]*channel     // in use
+	servers  map[string]*server      // with a stream, or trying to open one
+	stats    map[string]*serverStats // of all servers that have been used
+	channels map[string]*channel     // in use
 }
 
 func newPool(core *core, cache *cache) *pool {
 	p := &pool{
-		core:      core,
-		cache:     cache,
-		known:     map[string]*bootstrap.Server{},
-		servers:   map[string]*server{},
-		relations: map[string]*serverStats{},
-		channels:  map[string]*channel{},
+		core:     core,
+		cache:    cache,
+		known:    map[string]*bootstrap.Server{},
+		servers:  map[string]*server{},
+		stats:    map[string]*serverStats{},
+		channels: map[string]*channel{},
 	}
 	p.add(core.cfg.Servers)
 	for _, name := range slices.Sorted(maps.Keys(core.cfg.Authorities)) {
@@ -81,12 +81,12 @@ func (p *pool) closeAllLocked() {
 	}
 }
 
-// relationLocked returns the state of a server, creating it if necessary.
+// serverStatsLocked returns the state of a server, creating it if necessary.
 func (p *pool) serverStatsLocked(cfg *bootstrap.Server) *serverStats {
-	r := p.relations[cfg.Key()]
+	r := p.stats[cfg.Key()]
 	if r == nil {
 		r = &serverStats{status: ServerStatus{URI: cfg.URI, Description: cfg.String(), Key: cfg.Key()}}
-		p.relations[cfg.Key()] = r
+		p.stats[cfg.Key()] = r
 	}
 	return r
 }
@@ -94,7 +94,7 @@ func (p *pool) serverStatsLocked(cfg *bootstrap.Server) *serverStats {
 // statusesLocked returns the status of the servers that have been used, in order.
 func (p *pool) statusesLocked() (all []ServerStatus) {
 	for _, cfg := range p.order {
-		if r := p.relations[cfg.Key()]; r != nil {
+		if r := p.stats[cfg.Key()]; r != nil {
 			s := r.status
 			s.InUse = p.servers[cfg.Key()] != nil
 			all = append(all, s)

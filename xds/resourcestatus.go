@@ -20,7 +20,7 @@ const OldStyle = "#old"
 type ResourceStatus struct {
 	Type resource.Type
 	Name string
-	// Authority is that of an xdstp name, which may be empty, or else OldStyle.
+	// Authority is the authority of an xdstp name, which may be empty, or OldStyle for other names.
 	Authority string
 
 	State State

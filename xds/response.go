@@ -170,9 +170,9 @@ func (it *resourceUpdate) renew(e *entry, from *bootstrap.Server) {
 func (it *resourceUpdate) renews(t resource.Type, exists bool, latest string) error {
 	switch {
 	case !exists:
-		return fmt.Errorf("%v resource %q: a heartbeat without content, and there is no version of it", t, it.name)
+		return fmt.Errorf("%v resource %q: heartbeat for a resource that the client does not have", t, it.name)
 	case it.version != "" && it.version != latest:
-		return fmt.Errorf("%v resource %q: a heartbeat without content for version %q, and the last one is %q", t, it.name, it.version, latest)
+		return fmt.Errorf("%v resource %q: heartbeat for version %q, but the client has version %q", t, it.name, it.version, latest)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ type resourceUpdate struct {
 	cached bool // value and err are from the cache
 	prev   any  // the version in the cache, if there is one
 	value  any
-	raw    []byte // a copy of bytes, if the client keeps them; that of the cache if known
+	raw    []byte // a copy of bytes, if the client keeps them; from the cache if cached is set
 	err    error
 }
 

@@ -53,8 +53,8 @@ type Config struct {
 
 // An Authority is an entry of authorities (A47).
 type Authority struct {
-	// Servers is the authority's fallback chain, or that of the Config if the authority lists
-	// no servers.
+	// Servers is the authority's fallback chain, or Config.Servers if the authority lists no
+	// servers.
 	Servers []*Server
 	// ListenerTemplate is the template for the Listener name of targets with
 	// this authority; see ListenerName.
@@ -272,7 +272,8 @@ func (c *Config) String() string {
 	return b.String()
 }
 
-// The document types have the shape of the JSON text. They are not used for reading; see value.
+// The document types are the JSON form of a Config, for String and for hashes. Parsing does not use
+// them: see value.
 type (
 	configDoc struct {
 		Servers         []serverDoc                `json:"xds_servers"`

@@ -66,17 +66,17 @@ func (d *decoder) filters(list []*hcmv3.HttpFilter, p *path) []picker.Filter {
 // A FilterOverride is the configuration of one filter instance in a virtual host, a route or a
 // weighted cluster (A39).
 type FilterOverride struct {
-	// Type is the filter's, as in picker.Filter.Type. It must equal that of the instance, which
-	// only the listener has. It is empty for an override that only enables or disables the
+	// Type is the type of the filter, as in picker.Filter.Type. It must equal the type of the
+	// filter instance, which is only in the listener. It is empty for an override that only enables or disables the
 	// filter.
 	Type     string
 	Config   any
 	Disabled bool
 }
 
-// overrides converts a typed_per_filter_config. Of the overrides of one filter instance, that
-// of a weighted cluster takes precedence over that of the route, and that over the virtual
-// host's (A39).
+// overrides converts a typed_per_filter_config. The override of a weighted cluster takes
+// precedence over the override of its route, which takes precedence over the override of the
+// virtual host (A39).
 func (d *decoder) overrides(m map[string]*anypb.Any, p *path) map[string]any {
 	var own map[string]any
 	for _, name := range slices.Sorted(maps.Keys(m)) {

@@ -27,7 +27,7 @@ func (s *Scripted) Dial(ctx context.Context, _ string) (net.Conn, error) {
 }
 
 // Refuse breaks all connections, makes Dial fail with err, and breaks other new connections
-// immediately. A nil err ends that, and Hang.
+// immediately. A nil err accepts connections again, also after Hang.
 func (s *Scripted) Refuse(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

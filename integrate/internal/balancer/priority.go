@@ -154,7 +154,7 @@ func (p *priority) await(d time.Duration, f func()) {
 	p.leaf.entry.after(d, &p.timer, f)
 }
 
-// discardPick handles the end of the failover time of a priority that is being tried.
+// onFailoverTimeout handles the end of the failover time of a priority that is being tried.
 func (p *priority) onFailoverTimeout() {
 	p.phase = failed
 	p.note(phased)

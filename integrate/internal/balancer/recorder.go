@@ -89,7 +89,7 @@ func (r *recorder) forget(cluster string) {
 
 // msgSilence and msgAsynchronous are messages of probers.
 const (
-	msgSilence = "xdslb: endpoints do not answer probes, and are picked by the latency of RPCs; their servers need integrate/probe.Register"
+	msgSilence = "xdslb: endpoints do not answer probes: picking them by RPC latency; call integrate/probe.Register on the servers"
 
 	msgAsynchronous = "xdslb: xdslb_prequal is asynchronous on a channel without xDS, which has no interceptor to wait for the answers"
 )
@@ -100,7 +100,7 @@ const (
 	msgServedAgain  = "xdslb: the target is served again"
 	msgFailover     = "xdslb: a cluster fails over to a lower priority"
 	msgUnavailable  = "xdslb: RPCs of a cluster fail"
-	msgRecovered    = "xdslb: RPCs of a cluster do not fail any more"
+	msgRecovered    = "xdslb: RPCs of a cluster recovered"
 	msgFailback     = "xdslb: a cluster returns to a higher priority"
 	msgEjected      = "xdslb: endpoint ejected as an outlier"
 	msgReturned     = "xdslb: ejected endpoint returned"

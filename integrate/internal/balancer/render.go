@@ -41,8 +41,8 @@ func (p *publisher) render(prev *pickState) (next *pickState, helps bool) {
 	var err error
 	if next.Snapshot, err = p.build(prev, changed, whole); err != nil {
 		// Package xds validates its configurations, so this is a bug. The last good snapshot
-		// stays in force.
-		p.rec.write(slog.LevelError, "xdslb: the latest configuration cannot be compiled; the previous one stays in force", "", slog.String("error", err.Error()))
+		// stays in use.
+		p.rec.write(slog.LevelError, "xdslb: the latest configuration cannot be compiled; the previous one stays in use", "", slog.String("error", err.Error()))
 		if prev.Snapshot != nil {
 			return prev, false
 		}

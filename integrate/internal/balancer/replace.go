@@ -124,7 +124,7 @@ func (c *conn) followDraining(cfg *picker.Endpoint) {
 	}
 }
 
-// onReplacementState handles a state of a replacement. The previous connection stays in force
+// onReplacementState handles a state of a replacement. The previous connection stays in use
 // until the replacement is connected and its backend is healthy (A17).
 func (c *conn) onReplacementState(s balancer.SubConnState) {
 	old := c.counterpart()

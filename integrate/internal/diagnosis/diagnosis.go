@@ -71,9 +71,9 @@ func Find(s *report.TargetStatus) (list []Finding) {
 			stays := ""
 			switch {
 			case r.Version != "":
-				stays = fmt.Sprintf(" (version %s stays in force)", r.Version)
+				stays = fmt.Sprintf(" (version %s stays in use)", r.Version)
 			case !r.Updated.IsZero():
-				stays = " (the previous version stays in force)"
+				stays = " (the previous version stays in use)"
 			}
 			bad("%s %s is %s%s: %s", r.Type, r.Name, r.State, stays, r.Error)
 		}

@@ -68,7 +68,8 @@ func (h *Host) CountRun(cfg *picker.OutlierDetection, status codes.Code, answere
 	}
 }
 
-// count returns the numbers after an RPC, and the detectors whose threshold it reaches.
+// count returns the packed counts of consecutive failures after an RPC, and the detectors whose
+// threshold the RPC reaches.
 func count(cfg *picker.OutlierDetection, packed uint64, status codes.Code, answered bool) (next uint64, found Detectors) {
 	server, gateway, local := packed&runMask, packed>>runBits&runMask, packed>>(2*runBits)
 	add := func(n *uint64, c *picker.Consecutive, d Detector) {

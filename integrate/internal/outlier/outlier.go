@@ -36,8 +36,8 @@ type Host struct {
 	calls atomic.Uint64
 
 	ok, failed uint32 // of the evaluated interval
-	// multiplier is the factor of the base time for the current ejection, and one less than
-	// that of the next: it is incremented at each ejection and decremented at each sweep while
+	// multiplier is the factor of the base time for the current ejection. The next ejection uses
+	// multiplier+1: it is incremented at each ejection and decremented at each sweep while
 	// the host is not ejected.
 	multiplier uint32
 	ejected    bool
@@ -78,8 +78,8 @@ func (h *Host) Count(ok bool) {
 // Ejected reports whether the host is ejected.
 func (h *Host) Ejected() bool { return h.ejected }
 
-// Until returns the end of the current ejection, on the clock of Sweep: the first Sweep after
-// that returns the host.
+// Until returns the end of the current ejection, on the clock of Sweep. The first Sweep after
+// that time unejects the host.
 func (h *Host) Until(cfg *picker.OutlierDetection) int64 {
 	return h.since + min(h.term(cfg), math.MaxInt64-h.since)
 }

@@ -38,8 +38,8 @@ type failures struct {
 const maxNoted = 4
 
 // NoteFailure attaches an ErrorInfo to the errors of RPCs that quote a text, until the texts about
-// the same cluster, or the target (""), have changed a few times. Calls must be serialised, also with
-// those of ForgetFailures.
+// the same cluster, or the target (""), have changed a few times. Calls must be serialized, also with
+// calls of ForgetFailures.
 func (f *failures) NoteFailure(about, text string, info *errdetails.ErrorInfo) {
 	if f.texts == nil {
 		f.texts = map[string][]string{}
