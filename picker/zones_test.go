@@ -170,7 +170,7 @@ func TestZoneAware(t *testing.T) {
 		reason string
 	}{
 		{"residual", on, []uint32{5, 3, 2}, nil, local, "66.67 % of the RPCs stay in the client's zone"},
-		{"direct", on, []uint32{3, 5, 2}, nil, []float64{1, 0, 0}, "100 % stay"},
+		{"direct", on, []uint32{3, 5, 2}, nil, []float64{1, 0, 0}, "100 % of the RPCs stay"},
 		{"zones of the fleet without endpoints", on, []uint32{3, 0, 0, 3}, nil, []float64{2 * third, third / 2, third / 2}, ""},
 		{"not flat", on, []uint32{5, 3, 2}, func(w *world) { w.leaf(0).Policy.Flat = false }, local, ""},
 		{"least request", on, []uint32{5, 3, 2}, func(w *world) {
@@ -190,7 +190,7 @@ func TestZoneAware(t *testing.T) {
 			for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints.Len() {
 				w.reweigh(i, 2)
 			}
-		}, []float64{1, 0, 0}, "50 % of the fleet and 50 % of the endpoints"},
+		}, []float64{1, 0, 0}, "50 % of the local cluster and 50 % of the READY endpoints"},
 		{"own zone down", on, []uint32{5, 3, 2}, func(w *world) {
 			for _, e := range w.flat(0)[:4] {
 				e.Connectivity = TransientFailure
