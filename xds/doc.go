@@ -108,8 +108,8 @@
 // ADS has two variants: state of the world (sotw), and incremental (delta). An incremental
 // message has the changes only, and a new stream starts with the names and versions that the client has.
 // The default is state of the world; the server feature xdslb.delta_ads in the bootstrap and
-// Options.Delta request the incremental variant. gRPC has no feature for it. If a server answers UNIMPLEMENTED,
-// the client switches to the other variant at once, and tries the wanted one again with the first
+// Options.Delta request the incremental variant. gRPC has no feature for it.
+// If a server answers UNIMPLEMENTED, the client switches to the other variant at once, and tries the wanted one again with the first
 // stream after five minutes. While there are collections, which only the incremental variant
 // supports, it ends a stream for that, and logs a warning. ServerStatus.Variant is the present
 // variant. HTTP status 404 counts as UNIMPLEMENTED, since proxies return it for methods without a

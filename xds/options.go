@@ -46,8 +46,8 @@ type Options struct {
 	Filter func(message string) *resource.FilterType
 
 	// LocalCluster is the name of the EDS resource with the endpoints of the local
-	// cluster, the fleet of which the client is a member, for zone-aware routing (Envoy's local_cluster_name). It is
-	// subscribed to while a cluster in use requires it. It may be empty.
+	// cluster, the fleet of which the client is a member, for zone-aware routing
+	// (Envoy's local_cluster_name). It is subscribed to while a cluster in use requires it. It may be empty.
 	LocalCluster string
 
 	// DropDeleted makes the deletion of a Listener or Cluster take effect, as in

@@ -67,8 +67,8 @@ func (d *decoder) filters(list []*hcmv3.HttpFilter, p *path) []picker.Filter {
 // weighted cluster (A39).
 type FilterOverride struct {
 	// Type is the type of the filter, as in picker.Filter.Type. It must equal the type of the
-	// filter instance, which is only in the listener. It is empty for an override that only enables or disables the
-	// filter.
+	// filter instance, which is only in the listener. It is empty for an
+	// override that only enables or disables the filter.
 	Type     string
 	Config   any
 	Disabled bool

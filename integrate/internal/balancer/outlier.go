@@ -111,7 +111,8 @@ func (l *leaf) updateConsecutive() {
 	}
 }
 
-// onConsecutiveErrors starts a decision about a host whose RPCs have failed often enough. RPCs do not wait for it.
+// onConsecutiveErrors starts a decision about a host whose consecutive RPCs failed
+// often enough. RPCs do not wait for it.
 func (l *leaf) onConsecutiveErrors(h *outlier.Host, by outlier.Detectors) {
 	go l.entry.do(func() { l.decide(h, by) })
 }
