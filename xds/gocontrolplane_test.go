@@ -145,7 +145,7 @@ func newGoCPHistory(t *testing.T, kind string, delta bool, seed uint64) *goCPHis
 	m.h = newClientHarness(t, opts, []string{serverDoc("cp")}, "")
 	m.set()
 	m.cp.start()
-	t.Cleanup(m.cp.grpc.Stop)
+	t.Cleanup(func() { m.cp.grpc.Stop() })
 	for i := range m.watches {
 		m.watch(i)
 	}
