@@ -342,7 +342,7 @@ func TestChannelsOfPolicies(t *testing.T) {
 			_, err = call(t, lookups)
 			_ = lookups.Close()
 			_ = cc.Close()
-			if demandsTLS != (err != nil) || err != nil && !strings.Contains(err.Error(), "demands TLS, and the fallback of integrate.NewCredentials") {
+			if demandsTLS != (err != nil) || err != nil && !strings.Contains(err.Error(), "demands TLS, but its LB policy connects to another server") {
 				t.Errorf("TLS %v, in a bundle %v: an RPC of the policy's own channel: %v", demandsTLS, bundled, err)
 			}
 		}

@@ -97,7 +97,7 @@ func TestZonesAndSharedLoad(t *testing.T) {
 				if r.InForce || len(b.clusters["c"].shares) != 2 {
 					t.Errorf("routing %+v, %d shares", r, len(b.clusters["c"].shares))
 				}
-			} else if !r.InForce || b.clusters["c"].priorities[1].phase != dormant || r.Localities[0].Share != 1 || !strings.HasPrefix(r.Reason, "all stay") {
+			} else if !r.InForce || b.clusters["c"].priorities[1].phase != dormant || r.Localities[0].Share != 1 || !strings.HasPrefix(r.Reason, "all RPCs stay") {
 				t.Errorf("routing %+v, priority 1 is %v", r, b.clusters["c"].priorities[1].phase)
 			}
 		})
