@@ -30,10 +30,10 @@ demo: ## Run a demo on loopback: control plane, backends, client.
 	@GO=$(GO) bench/cmd/run.sh demo
 
 QUICK := lint unit examples
-REST  := invariants seeded rollout oldest race bench-once portable quickstart fuzz
+REST  := long invariants seeded rollout oldest race bench-once portable quickstart fuzz
 
 .PHONY: test
-test: ## Vet, lint, unit tests, examples: three minutes.
+test: ## Vet, lint, unit tests, examples: three minutes on an idle machine.
 	@MAKE='$(MAKE)' .ci/steps test $(QUICK)
 
 .PHONY: check
@@ -56,9 +56,18 @@ lint: ## gofmt, vet, staticcheck, go.mod tidiness, the exported API.
 api: ## Accept the incompatible changes of the exported API that lint reports.
 	$(GO) run -C bench/cmd/api . -C ../../.. -w
 
+# The packages whose tests take minutes of CPU time without -short.
+LONG := bench/arena bench/differential bench/hostile integrate integrate/internal/balancer xds/lrs
+OTHERS = $(filter-out $(LONG:%=$(shell $(GO) list -m)/%),$(shell $(GO) list $(PKGS)))
+
 .PHONY: unit
-unit: ## Unit tests, examples, the import rules between packages.
-	$(TEST) $(PKGS)
+unit: ## Unit tests, examples, the import rules between packages; shorter runs of LONG.
+	$(TEST) $(OTHERS)
+	$(TEST) -short $(LONG:%=./%)
+
+.PHONY: long
+long: ## The whole tests of LONG.
+	$(TEST) $(LONG:%=./%)
 
 .PHONY: examples
 examples: ## The modules below this one: examples, and the check of the exported API.
