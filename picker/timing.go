@@ -90,8 +90,12 @@ func (t *Timing) Latency(now int64, p *Peers) float32 {
 	return math.Float32frombits(t.latency.Load())
 }
 
-// estimate returns the current estimate; 0 if unknown.
+// estimate returns the current estimate; 0 until an RPC has ended, since the estimate has no
+// measurement of the endpoint before.
 func (t *Timing) estimate() time.Duration {
+	if t.results.Load() == 0 {
+		return 0
+	}
 	return time.Duration(math.Float32frombits(t.latency.Load()) * (1 << unitShift))
 }
 

@@ -129,6 +129,9 @@ func TestTimingUnknown(t *testing.T) {
 	if got := fresh.Latency(1, p); math.Abs(float64(got)/units(unmeasured)-1) > .01 {
 		t.Errorf("latency %v where nothing is known, want %v", got, units(unmeasured))
 	}
+	if got := fresh.estimate(); got != 0 {
+		t.Errorf("latency %v of an endpoint without RPCs, want none", got)
+	}
 	now := int64(1)
 	run := func(e *Timing, d int64, r CallResult) {
 		e.Begin(now)
@@ -141,6 +144,9 @@ func TestTimingUnknown(t *testing.T) {
 		run(&slow, 30*ms, CallOK)
 	}
 	f, s := fast.Latency(now, p), slow.Latency(now, p)
+	if got := slow.estimate(); got < 25*time.Millisecond || got > 35*time.Millisecond {
+		t.Errorf("latency %v of RPCs of 30 ms", got)
+	}
 	fresh = Timing{}
 	if got := fresh.Latency(now, p); got < 2*f || got > s/1.5 {
 		t.Errorf("latency %v of a new endpoint beside %v and %v", got, f, s)

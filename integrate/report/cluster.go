@@ -190,7 +190,8 @@ type EndpointStatus struct {
 	Since     time.Time `json:"since,omitzero"` // of State
 	Error     string    `json:"error,omitempty"`
 	InFlight  int       `json:"in_flight,omitempty"` // if the policy uses it
-	Latency   float64   `json:"latency,omitempty"`   // recent, in seconds, if the policy uses it
+	// Latency is the recent latency in seconds, if the policy uses it and an RPC has ended.
+	Latency float64 `json:"latency,omitempty"`
 
 	Draining bool `json:"draining,omitempty"` // no new RPCs (A27)
 	Ejected  bool `json:"ejected,omitempty"`  // as an outlier (A50)

@@ -335,52 +335,6 @@ func TestAttachTerminal(t *testing.T) {
 	}
 }
 
-// TestCheckCertificates: certificates that expire, that have expired, and that the roots
-// beside them did not issue.
-func TestCheckCertificates(t *testing.T) {
-	dir := t.TempDir()
-	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
-	path := func(name string) string { return filepath.Join(dir, name) }
-	root, rootKey := certificate(t, "root", now.AddDate(5, 0, 0), nil, nil, path("root"))
-	certificate(t, "other root", now.AddDate(5, 0, 0), nil, nil, path("other"))
-	certificate(t, "good", now.AddDate(0, 0, 30), root, rootKey, path("good"))
-	certificate(t, "soon", now.Add(5*time.Hour), root, rootKey, path("soon"))
-	for _, row := range []struct {
-		name, roots, own string
-		at               time.Time
-		code             int
-		want             []string
-	}{
-		{"good", "root", "good", now, exitOK, []string{`client certificate "CN=good"`, "valid until 2030-01-31 12:00Z", "1 root in"}},
-		{"soon", "root", "soon", now, exitFinding, []string{"warn certificate provider p: client certificate", "expires in 5h0m0s"}},
-		{"expired", "root", "soon", now.AddDate(0, 0, 1), exitFinding, []string{"FAIL", "expired at 2030-01-01 17:00Z"}},
-		{"early", "root", "good", now.AddDate(-20, 0, 0), exitFinding, []string{"FAIL", "not valid before"}},
-		{"other roots", "other", "good", now, exitFinding, []string{"warn", "not issued by the roots"}},
-		{"missing", "nothing", "good", now, exitFinding, []string{"FAIL", "nothing.pem"}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			boot := fmt.Sprintf(`{"xds_servers":[{"server_uri":"127.0.0.1:1","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"},
-				"certificate_providers":{"p":{"plugin_name":"file_watcher","config":{"ca_certificate_file":%q,"certificate_file":%q,"private_key_file":%q}}}}`,
-				path(row.roots+".pem"), path(row.own+".pem"), path(row.own+".key"))
-			if err := os.WriteFile(path("boot"), []byte(boot), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			var out bytes.Buffer
-			e := &env{ctx: t.Context(), stdout: &out, stderr: &out, now: func() time.Time { return row.at }}
-			code := e.run([]string{"check", "-offline", "-b", path("boot")})
-			text := strings.Join(strings.Fields(out.String()), " ")
-			for _, want := range row.want {
-				if !strings.Contains(text, want) {
-					t.Errorf("check lacks %q:\n%s", want, out.String())
-				}
-			}
-			if code != row.code {
-				t.Errorf("exit code %d, want %d:\n%s", code, row.code, out.String())
-			}
-		})
-	}
-}
-
 // TestCompletion: the scripts have all commands, and bash completes by its own.
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
@@ -446,25 +400,6 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// TestCheckFiles: check reads the files of credentials without connecting, and accepts what channels
-// accept, such as google_default.
-func TestCheckFiles(t *testing.T) {
-	dir := t.TempDir()
-	certificate(t, "root", time.Now().AddDate(1, 0, 0), nil, nil, filepath.Join(dir, "root"))
-	check := func(creds string) []string {
-		boot := filepath.Join(dir, "boot")
-		if err := os.WriteFile(boot, []byte(fmt.Sprintf(`{"xds_servers":[{"server_uri":"127.0.0.1:1","channel_creds":[%s}],"node":{"id":"n"}}`, creds)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return []string{"check", "-offline", "-b", boot}
-	}
-	file := func(name string) string { return filepath.Join(dir, name) }
-	wantCall(t, exitOK, check(`{"type":"google_default"}]`), "ok bootstrap")
-	wantCall(t, exitOK, check(fmt.Sprintf(`{"type":"tls","config":{"ca_certificate_file":%q}}]`, file("root.pem"))), `ok ca_certificate_file: root "CN=root": valid until`)
-	wantCall(t, exitFinding, check(fmt.Sprintf(`{"type":"tls","config":{"ca_certificate_file":%q}}]`, file("nothing.pem"))), "FAIL ca_certificate_file: open", "nothing.pem")
-	wantCall(t, exitFinding, check(fmt.Sprintf(`{"type":"tls"}],"call_creds":[{"type":"jwt_token_file","config":{"jwt_token_file":%q}}]`, file("token"))), "FAIL jwt_token_file: open", "token")
-}
-
 // TestVersion: the version of gRPC and Go, as text and as JSON.
 func TestVersion(t *testing.T) {
 	wantCall(t, exitOK, []string{"version"}, "xdslb ", "grpc "+grpc.Version, "go1.")
@@ -500,18 +435,6 @@ func TestAttachMany(t *testing.T) {
 	if strings.Count(s.out, "xds:///") != 1 {
 		t.Errorf("a target shows other channels:\n%s", s.out)
 	}
-}
-
-// TestExplainDrops: RPCs that are dropped are a finding.
-func TestExplainDrops(t *testing.T) {
-	w := newWorld(t)
-	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
-	xdstest.Drop(r.Endpoints[0], "maintenance", 1_000_000)
-	if err := w.control.Update(r); err != nil {
-		t.Fatal(err)
-	}
-	wantCall(t, exitFinding, []string{"explain", "orders", "/a/b", "-b", w.bootstrap}, "100 % are dropped")
-	wantCall(t, exitFinding, []string{"pick", "orders", "-n", "10", "-b", w.bootstrap}, "100 % of the RPCs are dropped")
 }
 
 // TestNoLog: commands with a client of their own print problems once, without log lines in between.
