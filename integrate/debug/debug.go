@@ -58,9 +58,11 @@ type handler struct {
 var pageText string
 
 //go:embed style.css
-var styleText string
+var styleBase string
 
 var (
+	styleText = styleBase + "@media (max-width: 78rem) {\n" + channelTable.labels() + clusterTable.labels() + tierTable.labels() +
+		endpointTable.labels() + routeTable.labels() + eventTable.labels() + resourceTable.labels() + "}\n"
 	pageTemplate = template.Must(template.New("page").Funcs(formats).Parse(pageText))
 	// policy permits nothing but the page's style.
 	policy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", styleHash())

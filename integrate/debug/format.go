@@ -6,7 +6,6 @@ package debug
 import (
 	"fmt"
 	"html/template"
-	"net/url"
 	"strings"
 	"time"
 
@@ -30,17 +29,7 @@ var formats = template.FuncMap{
 	"style":   func() template.CSS { return template.CSS(styleText) },
 	"count":   report.Count[int],
 	"count64": report.Count[uint64],
-	"bar":     func(share, longest float64) string { return fmt.Sprintf("%.4g", 100*share/max(longest, 1e-9)) },
-	"filters": func() []option { return filters },
-}
-
-// option is an element of a selection list.
-type option struct{ Value, Text string }
-
-// filters select the endpoints to show.
-var filters = []option{
-	{"", "all"}, {"failed", "with failed RPCs"}, {"out", "that get no RPCs"}, {"READY", "READY"}, {"CONNECTING", "CONNECTING"}, {"IDLE", "IDLE"}, {"TRANSIENT_FAILURE", "TRANSIENT_FAILURE"},
-	{"EJECTED", "EJECTED"}, {"DRAINING", "DRAINING"},
+	"bar":     func(share, longest float64) string { return fmt.Sprintf("%.4g%%", 100*share/max(longest, 1e-9)) },
 }
 
 // ago formats the time since then in one or two units.
@@ -60,21 +49,6 @@ func ago(now, then time.Time) string {
 	default:
 		return fmt.Sprintf("%d days ago", d/(24*time.Hour))
 	}
-}
-
-// link returns a link to the page with the parameters q after some changes; "" removes a
-// parameter.
-func link(q url.Values, change ...string) template.URL {
-	next := url.Values{}
-	for k, v := range q {
-		next[k] = v
-	}
-	for i := 0; i < len(change); i += 2 {
-		if next.Del(change[i]); change[i+1] != "" {
-			next.Set(change[i], change[i+1])
-		}
-	}
-	return template.URL("?" + next.Encode()) //nolint:gosec // Encode escapes quotes
 }
 
 // lines is sanitize.Text of each line of a text.

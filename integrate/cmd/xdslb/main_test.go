@@ -448,7 +448,7 @@ func TestNoLog(t *testing.T) {
 	var logged bytes.Buffer
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
-	wantCall(t, exitFinding, []string{"watch", "orders", "-once", "-interval", "10ms", "-timeout", "1m", "-b", w.bootstrap}, "NACKED", "lbPolicy 99")
+	wantCall(t, exitFinding, []string{"watch", "orders", "-once", "-interval", "10ms", "-timeout", "1m", "-b", w.bootstrap}, "Rejected Cluster", "lbPolicy 99")
 	wantCall(t, exitOK, []string{"dump", "orders", "-b", w.bootstrap}, "NACKED")
 	if text := logged.String(); strings.Contains(text, "lbPolicy") {
 		t.Errorf("the log has %s", text)

@@ -40,16 +40,21 @@ func Find(s *report.TargetStatus) (list []Finding) {
 		bad("Not applied (unsupported, or the channel lacks xdslb's interceptors): %s.", u)
 	}
 	failing := newFailing(s.Resources)
+	causes := map[string]string{} // errors of failing clusters, by the names of their resources
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
 		switch {
 		case c.State == "TRANSIENT_FAILURE":
 			bad("Cluster %s: RPCs fail. %s", c.Name, c.Error)
+			causes[c.Name] = c.Error
 		case c.Priority > 0:
 			note("Cluster %s has failed over to priority %d.", c.Name, c.Priority)
 		}
 		for k := range c.Leaves {
 			l := &c.Leaves[k]
+			if c.State == "TRANSIENT_FAILURE" {
+				causes[l.Name], causes[cmp.Or(l.Service, l.Name)] = c.Error, c.Error
+			}
 			if l.Note != "" && !failing.explain(l) {
 				bad("Cluster %s: %s", l.Name, l.Note)
 			}
@@ -67,7 +72,7 @@ func Find(s *report.TargetStatus) (list []Finding) {
 		}
 	}
 	for _, r := range s.Resources {
-		if r.Error != "" && !strings.Contains(s.Error, r.Error) {
+		if r.Error != "" && !strings.Contains(s.Error, r.Error) && !strings.Contains(causes[r.Name], r.Error) {
 			stays := ""
 			switch {
 			case r.Version != "":

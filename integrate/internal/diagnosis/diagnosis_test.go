@@ -51,3 +51,22 @@ func TestCauseOfTarget(t *testing.T) {
 		t.Errorf("%d errors and %d notes, want 3 and 0: %+v", errors, notes, list)
 	}
 }
+
+// TestCauseOfCluster: the error of a resource is not listed again if it is the cause of a failing
+// cluster's error.
+func TestCauseOfCluster(t *testing.T) {
+	s := &report.TargetStatus{
+		Clusters: []report.ClusterStatus{{
+			Name: "a", State: "TRANSIENT_FAILURE", Error: `xdslb: cluster "a": lb_policy: unexpected 99; endpoints: bad port`,
+			Leaves: []report.LeafStatus{{Name: "a", Service: "e", MaxRequests: 1}},
+		}},
+		Resources: []report.ResourceStatus{
+			{Type: "Cluster", Name: "a", State: "NACKED", Error: "lb_policy: unexpected 99"}, {Type: "ClusterLoadAssignment", Name: "e", State: "NACKED", Error: "bad port"},
+			{Type: "Cluster", Name: "b", State: "NACKED", Version: "1", Error: "lb_policy: unexpected 99"},
+		},
+	}
+	list := diagnosis.Find(s)
+	if len(list) != 2 || list[1].Text != "Cluster b is NACKED (version 1 stays in force): lb_policy: unexpected 99" {
+		t.Errorf("the findings are %+v", list)
+	}
+}
