@@ -170,6 +170,8 @@ type viewer struct {
 	views     int    // 0 means no limit
 	target    string // shown channels contain it
 	problems  bool   // show only channels with findings
+	total     int    // channels of the process
+	failing   int    // channels of the process with errors
 	previous  *debug.Document
 	lastEvent time.Time // time of the latest printed event
 }
@@ -220,8 +222,14 @@ func (v *viewer) show(get func(context.Context) (*debug.Document, error)) (found
 	}
 }
 
-// filter removes the channels that are not shown, and sorts the rest by errors.
+// filter counts the channels, removes those that are not shown, and sorts the rest by errors.
 func (v *viewer) filter(d *debug.Document) {
+	v.total, v.failing = len(d.Channels), 0
+	for i := range d.Channels {
+		if hasErrors(&d.Channels[i]) {
+			v.failing++
+		}
+	}
 	d.Channels = slices.DeleteFunc(d.Channels, func(s integrate.TargetStatus) bool {
 		return !strings.Contains(s.Target, v.target) || v.problems && len(diagnosis.Find(&s)) == 0
 	})
@@ -252,7 +260,7 @@ func (v *viewer) view(d *debug.Document) error {
 		if !v.once {
 			b.WriteString("\x1b[H\x1b[2J") // home, and clear
 		}
-		newStatusText(&b, d, v.previous).all()
+		newStatusText(&b, d, v.previous).all(v.total, v.failing)
 	default:
 		v.lines(&b, d)
 	}

@@ -73,11 +73,8 @@ func (e *env) fetch(boot []byte, target string, delta bool, timeout time.Duratio
 	defer e.progress("waiting for %s of %s", listener, cfg.Servers[0].URI)()
 	_, unserved := client.Fetch(ctx, listener, authority)
 	if ctx.Err() != nil {
-		unserved = fmt.Errorf("no response within %v", timeout)
-		for _, s := range client.Servers() {
-			if s.Err != nil {
-				unserved = fmt.Errorf("no response within %v: xDS server %s: %w", timeout, s.URI, s.Err)
-			}
+		if unserved = client.Waiting(listener, authority); unserved == nil {
+			unserved = fmt.Errorf("no response within %v", timeout)
 		}
 	}
 	status, err := csds.NewServer(csds.Options{}).FetchClientStatus(e.ctx, &statusv3.ClientStatusRequest{})

@@ -122,6 +122,9 @@ func (e *env) choose(args []string) int {
 	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" || args[0] == "-help" {
 		return e.help(args)
 	}
+	if args[0] == "-version" || args[0] == "--version" {
+		args[0] = versionCommand.name
+	}
 	for _, c := range commands() {
 		if c.name == args[0] {
 			return e.runCommand(&c, args[1:])

@@ -224,9 +224,9 @@ func TestControlPlane(t *testing.T) {
 	wantCall(t, exitOK, []string{"diff", saved, saved, "-target", "orders"}, "no difference", "2 kept, 0 closed, 0 opened")
 	wantCall(t, exitOK, []string{"watch", "orders", "-once", "-interval", "10ms"}, "xds:///orders  READY", "2 of 2 READY", "25 %", "eu/a", "ConfigurationApplied")
 
-	s := wantCall(t, exitFinding, []string{"dump", "nothing", "-timeout", "300ms"}, "nothing")
-	if !strings.Contains(s.out, "nothing") {
-		t.Errorf("what there is is not printed: %+v", s)
+	s := wantCall(t, exitFinding, []string{"dump", "nothing", "-timeout", "300ms"})
+	if !strings.Contains(s.out, "nothing") || !strings.Contains(s.errors, `Listener resource "nothing"`) {
+		t.Errorf("dump does not print the resources and the missing one: %+v", s)
 	}
 	w.control.Stop()
 	wantCall(t, exitFinding, []string{"check", "-timeout", "1m"}, "FAIL xDS server "+w.control.Addr(), "refused")
@@ -402,7 +402,9 @@ func TestHostileNames(t *testing.T) {
 
 // TestVersion: the version of gRPC and Go, as text and as JSON.
 func TestVersion(t *testing.T) {
-	wantCall(t, exitOK, []string{"version"}, "xdslb ", "grpc "+grpc.Version, "go1.")
+	for _, arg := range []string{"version", "-version", "--version"} {
+		wantCall(t, exitOK, []string{arg}, "xdslb ", "grpc "+grpc.Version, "go1.")
+	}
 	wantCall(t, exitOK, []string{"version", "-o", "json"}, `"grpc": "`+grpc.Version+`"`)
 	wantCall(t, exitOK, []string{"help", "-h"}, "Exit codes")
 }
@@ -423,7 +425,7 @@ func TestAttachMany(t *testing.T) {
 	}))
 	defer page.Close()
 	view := []string{"attach", page.URL, "-once", "-interval", "10ms"}
-	s := wantCall(t, exitFinding, view, "1 of 30 have errors")
+	s := wantCall(t, exitFinding, view, "1 of 30 channels with errors")
 	if strings.Index(s.out, "svc-20") > strings.Index(s.out, "svc-0") {
 		t.Errorf("the channel with errors is not the first:\n%s", s.out)
 	}
@@ -434,6 +436,10 @@ func TestAttachMany(t *testing.T) {
 	s = wantCall(t, exitOK, append(view, "svc-7"), "xds:///svc-7")
 	if strings.Count(s.out, "xds:///") != 1 {
 		t.Errorf("a target shows other channels:\n%s", s.out)
+	}
+	s = wantCall(t, exitOK, append(view, "nothing"), "1 of 30 channels with errors; 0 shown")
+	if strings.Contains(s.out, "no active channel") {
+		t.Errorf("the process seems to have no channels:\n%s", s.out)
 	}
 }
 

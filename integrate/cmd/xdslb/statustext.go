@@ -69,23 +69,20 @@ func (t *statusText) line(format string, args ...any) {
 	fmt.Fprintln(t.w, sanitize.Text(strings.TrimRight(fmt.Sprintf(format, args...), " "), columns))
 }
 
-func (t *statusText) all() {
+// all writes the channels of the document, out of total channels of the process.
+func (t *statusText) all(total, failing int) {
 	if p := t.d.Process; p.PID > 0 {
 		t.line("%s, process %d on %s, %s UTC", p.Program, p.PID, p.Host, t.d.Time.UTC().Format("15:04:05"))
 	} else {
 		t.line("%s UTC", t.d.Time.UTC().Format("15:04:05"))
 	}
-	if len(t.d.Channels) == 0 {
+	switch shown := len(t.d.Channels); {
+	case total == 0:
 		t.line("no active channel of the process uses xdslb; idle channels are not listed")
-	}
-	failing := 0
-	for i := range t.d.Channels {
-		if hasErrors(&t.d.Channels[i]) {
-			failing++
-		}
-	}
-	if n := len(t.d.Channels); n > 1 {
-		t.line("%d of %d have errors", failing, n)
+	case shown < total:
+		t.line("%d of %s with errors; %d shown", failing, report.Count(total, "channel"), shown)
+	case total > 1:
+		t.line("%d of %s with errors", failing, report.Count(total, "channel"))
 	}
 	for i := range t.d.Channels {
 		t.line("")

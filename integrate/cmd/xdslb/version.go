@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"google.golang.org/grpc"
 )
@@ -38,7 +39,7 @@ var versionCommand = command{
 			if e.json {
 				return false, e.printJSON(v)
 			}
-			fmt.Fprintf(e.stdout, "xdslb %s %s\ngrpc %s\n%s\n", v.Version, v.Commit, v.GRPC, v.Go)
+			fmt.Fprintf(e.stdout, "xdslb %s\ngrpc %s\n%s\n", strings.TrimSpace(v.Version+" "+v.Commit), v.GRPC, v.Go)
 			return false, nil
 		}
 	},
