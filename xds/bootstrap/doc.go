@@ -54,8 +54,9 @@
 //     resources that name it.
 //
 // Unknown fields are ignored at every level (A27-BOOT-8), null is equivalent to absent, and
-// names are matched exactly. server_listener_resource_name_template is for servers, and is
-// ignored like an unknown field.
+// names are matched exactly. server_listener_resource_name_template is for servers, and
+// allowed_grpc_services (A102) is for HTTP filters that are not supported. Both are ignored like
+// unknown fields, but Config.Ignored does not list them.
 //
 // # Why google_default is not built in
 //

@@ -168,7 +168,7 @@ func (p *parse) config(root value) *Config {
 		c.CertProviders[name] = p.certProvider(entry)
 	}
 	p.only(root, "xds_servers", "node", "authorities", "client_default_listener_resource_name_template", "certificate_providers",
-		"server_listener_resource_name_template") // the last one is for servers
+		"server_listener_resource_name_template", "allowed_grpc_services") // for servers, and for unsupported HTTP filters (A102)
 	c.Ignored = p.ignored
 	return c
 }

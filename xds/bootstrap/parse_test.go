@@ -152,7 +152,7 @@ func TestIgnored(t *testing.T) {
 		"Node": {}, "node": {"id": "n", "Id": "n", "userAgentName": "x", "client_features": [], "locality": {"region": "r", "sub-zone": "x"}, "metadata": {"any": 1}},
 		"authorities": {"a b": {"xds_server": []}},
 		"certificate_providers": {"p": {"plugin_name": "file_watcher", "configuration": {}, "config": {"ca_certificate_file": "x", "refresh": "1s"}}, "q": {"plugin_name": "q", "config": {"any": 1}}},
-		"server_listener_resource_name_template": "x"
+		"server_listener_resource_name_template": "x", "allowed_grpc_services": {"dns:///a:443": {"channel_creds": [{"type": "google_default"}]}}
 	}`))
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -123,8 +124,9 @@ func (c *checker) check(boot *bootstrapFlag, timeout time.Duration, offline bool
 // connects.
 func (c *checker) credentialFiles(text []byte) {
 	var document any
-	if json.Unmarshal(text, &document) != nil {
-		return // Parse accepts comments
+	if err := json.Unmarshal(text, &document); err != nil {
+		c.add("FAIL", "bootstrap", "%v", err)
+		return
 	}
 	checked := map[string]bool{}
 	var walk func(v any, key string)
@@ -140,6 +142,7 @@ func (c *checker) credentialFiles(text []byte) {
 					walk(v[key], key)
 				}
 			}
+			c.keyPair(v["certificate_file"], v["private_key_file"])
 		case string:
 			if !strings.HasSuffix(key, "_file") || v == "" || checked[v] {
 				return
@@ -155,6 +158,23 @@ func (c *checker) credentialFiles(text []byte) {
 		}
 	}
 	walk(document, "")
+}
+
+// keyPair checks that a certificate and a private key belong together, if both are readable files.
+func (c *checker) keyPair(certificate, key any) {
+	a, _ := certificate.(string)
+	b, _ := key.(string)
+	if _, err := os.Stat(a); err != nil || b == "" {
+		return
+	}
+	if _, err := os.Stat(b); err != nil {
+		return
+	}
+	if pair, err := tls.LoadX509KeyPair(a, b); err != nil {
+		c.add("FAIL", "certificate_file", "%s, private_key_file %s: %v", a, b, err)
+	} else {
+		c.identity("certificate_file", a, pair.Certificate, bootstrap.Roots{}, false)
+	}
 }
 
 // provider checks the files of a certificate provider.

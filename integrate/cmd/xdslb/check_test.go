@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/xdslb/xdslb/integrate"
 )
 
 // TestCheckCertificates: certificates that expire, that have expired, and that the roots
@@ -75,5 +78,135 @@ func TestCheckFiles(t *testing.T) {
 	wantCall(t, exitOK, check(`{"type":"google_default"}]`), "ok bootstrap")
 	wantCall(t, exitOK, check(fmt.Sprintf(`{"type":"tls","config":{"ca_certificate_file":%q}}]`, file("root.pem"))), `ok ca_certificate_file: root "CN=root": valid until`)
 	wantCall(t, exitFinding, check(fmt.Sprintf(`{"type":"tls","config":{"ca_certificate_file":%q}}]`, file("nothing.pem"))), "FAIL ca_certificate_file: open", "nothing.pem")
+	certificate(t, "other", time.Now().AddDate(1, 0, 0), nil, nil, filepath.Join(dir, "other"))
+	pair := `{"type":"tls","config":{"certificate_file":%q,"private_key_file":%q}}]`
+	wantCall(t, exitOK, check(fmt.Sprintf(pair, file("root.pem"), file("root.key"))), `client certificate "CN=root"`)
+	wantCall(t, exitFinding, check(fmt.Sprintf(pair, file("root.pem"), file("other.key"))), "FAIL certificate_file", "private key does not match")
 	wantCall(t, exitFinding, check(fmt.Sprintf(`{"type":"tls"}],"call_creds":[{"type":"jwt_token_file","config":{"jwt_token_file":%q}}]`, file("token"))), "FAIL jwt_token_file: open", "token")
+}
+
+// googleBootstrap returns a bootstrap as Google's generator for Cloud Service Mesh writes it, with its
+// flags: github.com/GoogleCloudPlatform/traffic-director-grpc-bootstrap, generate in main.go.
+func googleBootstrap(secrets string, flags ...string) string {
+	features, network, more := `"xds_v3"`, "default", ""
+	metadata := `"INSTANCE_IP": "10.9.8.7", "TRAFFICDIRECTOR_GRPC_BOOTSTRAP_GENERATOR_SHA": "7202b7c6"`
+	regional := ""
+	for _, f := range flags {
+		switch f {
+		case "is-trusted-xds-server":
+			features += `, "trusted_xds_server"`
+		case "ignore-resource-deletion":
+			features += `, "ignore_resource_deletion"`
+		case "config-mesh":
+			network = "mesh:testmesh"
+		case "deployment":
+			metadata += `, "TRAFFIC_DIRECTOR_CLIENT_ENVIRONMENT": {"GKE-CLUSTER": "c", "GKE-LOCATION": "l", "GCP-ZONE": "z", "INSTANCE-IP": "10.9.8.7", "GKE-POD": "p"}`
+		case "ipv6":
+			metadata += `, "TRAFFICDIRECTOR_DIRECTPATH_C2P_IPV6_CAPABLE": true`
+		case "node-metadata":
+			metadata += `, "k1": "v1", "k2": "v2"`
+		case "include-allowed-grpc-services":
+			more = `"allowed_grpc_services": {"dns:///trafficdirector.googleapis.com:443": {"channel_creds": [{"type": "google_default"}]}},`
+		case "xds-server-region":
+			regional = `, "traffic-director.us-central1.xds.googleapis.com": {
+				"xds_servers": [{"server_uri": "trafficdirector.us-central1.rep.googleapis.com:443", "channel_creds": [{"type": "google_default"}], "server_features": ["xds_v3"]}],
+				"client_listener_resource_name_template": "xdstp://traffic-director.us-central1.xds.googleapis.com/envoy.config.listener.v3.Listener/123/default/%s"}`
+		}
+	}
+	const listeners = "/envoy.config.listener.v3.Listener/"
+	return `{
+		"xds_servers": [{"server_uri": "trafficdirector.googleapis.com:443", "channel_creds": [{"type": "google_default"}], "server_features": [` + features + `]}],
+		"authorities": {
+			"traffic-director-c2p.xds.googleapis.com": {
+				"xds_servers": [{"server_uri": "dns:///directpath-pa.googleapis.com", "channel_creds": [{"type": "google_default"}], "server_features": ["xds_v3", "ignore_resource_deletion"]}],
+				"client_listener_resource_name_template": "xdstp://traffic-director-c2p.xds.googleapis.com` + listeners + `%s"
+			},
+			"traffic-director-global.xds.googleapis.com": {
+				"client_listener_resource_name_template": "xdstp://traffic-director-global.xds.googleapis.com` + listeners + `123/` + network + `/%s"
+			}` + regional + `
+		},
+		"node": {
+			"id": "projects/123/networks/` + network + `/nodes/52fdfc07-2182-454f-963f-5f0f9a621d72", "cluster": "cluster",
+			"metadata": {` + metadata + `}, "locality": {"zone": "us-central1-a"}
+		},
+		"certificate_providers": {"google_cloud_private_spiffe": {"plugin_name": "file_watcher", "config": {
+			"certificate_file": "` + secrets + `/certificates.pem", "private_key_file": "` + secrets + `/private_key.pem",
+			"ca_certificate_file": "` + secrets + `/ca_certificates.pem", "refresh_interval": "600s"
+		}}}, ` + more + `
+		"server_listener_resource_name_template": "grpc/server?xds.resource.listening_address=%s",
+		"client_default_listener_resource_name_template": "xdstp://traffic-director-global.xds.googleapis.com` + listeners + `123/` + network + `/%s"
+	}`
+}
+
+// published returns the bootstraps of a document: its JSON blocks with xds_servers.
+func published(t *testing.T, name string) (boots []string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?s)```json\n(.*?)\n```").FindAllStringSubmatch(string(text), -1) {
+		if strings.Contains(m[1], `"xds_servers"`) {
+			boots = append(boots, m[1])
+		}
+	}
+	return boots
+}
+
+// TestCheckBootstraps: check accepts the bootstraps that Google's generator and Istio's agent write, and
+// those of the documentation, like a channel. If their files are missing, it fails and names them.
+func TestCheckBootstraps(t *testing.T) {
+	istio, err := os.ReadFile("../../../xds/bootstrap/testdata/good/istio_agent.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	boots := map[string]string{"Istio": string(istio), "Google": googleBootstrap("/secrets")}
+	for _, flag := range []string{
+		"is-trusted-xds-server", "ignore-resource-deletion", "config-mesh", "deployment", "ipv6", "node-metadata", "include-allowed-grpc-services", "xds-server-region",
+	} {
+		boots["Google -"+flag] = googleBootstrap("/secrets", flag)
+	}
+	documents, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(boots)
+	for _, name := range documents {
+		for i, text := range published(t, name) {
+			boots[fmt.Sprintf("%s %d", filepath.Base(name), i)] = text
+		}
+	}
+	if len(boots) < n+3 {
+		t.Errorf("the documentation has %d bootstraps", len(boots)-n)
+	}
+	// The files, by their names in the bootstraps.
+	files := t.TempDir()
+	root, rootKey := certificate(t, "root", time.Now().AddDate(1, 0, 0), nil, nil, filepath.Join(files, "root"))
+	certificate(t, "own", time.Now().AddDate(1, 0, 0), root, rootKey, filepath.Join(files, "own"))
+	real := map[string]string{"ca_certificate_file": "root.pem", "certificate_file": "own.pem", "private_key_file": "own.key", "jwt_token_file": "own.pem"}
+	path := regexp.MustCompile(`"(\w+_file)":\s*"[^"]*"`)
+	for name, text := range boots {
+		t.Run(name, func(t *testing.T) {
+			at := filepath.Join(t.TempDir(), "bootstrap.json")
+			write := func(in string) []byte {
+				boot := path.ReplaceAllFunc([]byte(text), func(m []byte) []byte {
+					key := string(path.FindSubmatch(m)[1])
+					return fmt.Appendf(nil, "%q: %q", key, filepath.Join(in, real[key]))
+				})
+				if err := os.WriteFile(at, boot, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return boot
+			}
+			boot := write(files)
+			if _, err := integrate.NewBuilder(integrate.Config{Bootstrap: boot}); err != nil {
+				t.Errorf("a channel rejects the bootstrap: %v", err)
+			}
+			wantCall(t, exitOK, []string{"check", "-offline", "-b", at}, "ok bootstrap")
+			if path.MatchString(text) {
+				write("/nothing")
+				wantCall(t, exitFinding, []string{"check", "-offline", "-b", at}, "ok bootstrap", "FAIL", "/nothing")
+			}
+		})
+	}
 }

@@ -19,6 +19,20 @@
 // Results are written to standard output, everything else to standard error. With -o json, results
 // are JSON.
 //
+// # Installation
+//
+// Until the first release, install it from a checkout, in its folder:
+//
+//	go install ./integrate/cmd/xdslb
+//
+// or build it in a module that requires xdslb, so that it has the versions of xdslb and gRPC that the
+// programs of the module have:
+//
+//	go build -o xdslb github.com/xdslb/xdslb/integrate/cmd/xdslb
+//
+// With CGO_ENABLED=0, GOOS and GOARCH, the result is a static binary that can be copied into a container.
+// "xdslb version" prints the versions.
+//
 // # Files
 //
 //	main.go        run, the commands, help
