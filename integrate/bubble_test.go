@@ -51,7 +51,7 @@ func (b *bubble) dial(cfg integrate.Config, opts ...grpc.DialOption) *grpc.Clien
 
 func (b *bubble) dialTo(cfg integrate.Config, name string, opts ...grpc.DialOption) *grpc.ClientConn {
 	b.t.Helper()
-	cc, err := integrate.NewClientWith(cfg, "xds:///"+name, append(b.dialer(), opts...)...)
+	cc, err := cfg.NewClient("xds:///"+name, append(b.dialer(), opts...)...)
 	return b.closing(cc, err)
 }
 

@@ -64,7 +64,7 @@ type Config struct {
 	// TCP about 15 minutes otherwise. The default is off, as in gRPC. A Time of 30 s and a
 	// Timeout of 5 s, without PermitWithoutStream, suit most programs; the enforcement policy
 	// of the servers must allow them. A connection with RPCs that receives nothing for Time
-	// sends a ping. It is for [DialOptions] and [NewClient].
+	// sends a ping. A builder of [NewBuilder] cannot set it.
 	Keepalive *keepalive.ClientParameters
 	// ReconnectOnTLSChange replaces the connections of a cluster when the control plane changes
 	// its TLS settings: a connection with the new settings is made, and when it is READY, the
@@ -280,22 +280,23 @@ func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	return opts, nil
 }
 
-// NewClient is [grpc.NewClient] with [DialOptions] of the zero Config, for targets such as
+// NewClient is [Config.NewClient] of the zero Config: the bootstrap comes from the environment.
+func NewClient(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return Config{}.NewClient(target, opts...)
+}
+
+// NewClient is [grpc.NewClient] with [DialOptions] of the Config, for targets such as
 // "xds:///service:port". The caller chooses the credentials. The caller's interceptors come
 // first, so that routes see the headers that they add. The caller's resolvers for the schemes xds
 // and xdslb take precedence.
 //
-// Targets of other schemes, and targets without a scheme, are passed to grpc.NewClient unchanged;
-// they need no bootstrap.
-func NewClient(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
-	return newClient(Config{}, target, opts)
-}
-
-func newClient(cfg Config, target string, opts []grpc.DialOption) (*grpc.ClientConn, error) {
+// Targets of other schemes, and targets without a scheme, are passed to grpc.NewClient unchanged.
+// The Config does not apply to them, so they need no bootstrap.
+func (c Config) NewClient(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if !usesXDS(target) {
 		return grpc.NewClient(target, opts...)
 	}
-	ours, err := DialOptions(cfg)
+	ours, err := DialOptions(c)
 	if err != nil {
 		return nil, err
 	}

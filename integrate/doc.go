@@ -1,8 +1,8 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package integrate makes grpc-go channels use xDS. Replace grpc.NewClient by [NewClient], or
-// add [DialOptions] to an existing call:
+// Package integrate makes grpc-go channels use xDS. Replace grpc.NewClient by [NewClient], or by
+// [Config.NewClient] to set options, or add [DialOptions] to an existing call:
 //
 //	cc, err := integrate.NewClient("xds:///orders:8080",
 //		grpc.WithTransportCredentials(insecure.NewCredentials()))

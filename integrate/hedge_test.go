@@ -134,10 +134,10 @@ func TestHedgedLosers(t *testing.T) {
 			}
 			set(t, control, r)
 			metrics := &xdstest.Recorder{}
-			cc, err := integrate.NewClientWith(integrate.Config{
+			cc, err := integrate.Config{
 				Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Idempotent: func(string) bool { return true },
 				ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.Dialer("control"))},
-			}, "xds:///"+target, grpc.WithStatsHandler(metrics), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.Dialer("client")))
+			}.NewClient("xds:///"+target, grpc.WithStatsHandler(metrics), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.Dialer("client")))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -73,7 +73,7 @@ func runOverload(t *testing.T, change func(*xdstest.Resources)) (out overload) {
 		cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.Dialer("control"))}}
 		change(&r)
 		set(t, control, r)
-		cc, err := integrate.NewClientWith(cfg, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.Dialer("client")))
+		cc, err := cfg.NewClient("xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.Dialer("client")))
 		if err != nil {
 			t.Fatal(err)
 		}

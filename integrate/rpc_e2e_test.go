@@ -73,10 +73,10 @@ func TestHeaderOfApplication(t *testing.T) {
 	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
 	ways := map[string]func(cfg integrate.Config) (*grpc.ClientConn, error){
 		"NewClient, chained": func(cfg integrate.Config) (*grpc.ClientConn, error) {
-			return integrate.NewClientWith(cfg, "xds:///"+target, append(chained, creds)...)
+			return cfg.NewClient("xds:///"+target, append(chained, creds)...)
 		},
 		"NewClient, single": func(cfg integrate.Config) (*grpc.ClientConn, error) {
-			return integrate.NewClientWith(cfg, "xdslb:///"+target, append(single, creds)...)
+			return cfg.NewClient("xdslb:///"+target, append(single, creds)...)
 		},
 		"DialOptions last": func(cfg integrate.Config) (*grpc.ClientConn, error) {
 			ours, err := integrate.DialOptions(cfg)

@@ -31,7 +31,7 @@ const shortIdle = 60 * time.Millisecond
 
 func (b *bubble) dialIdle(cfg integrate.Config) *grpc.ClientConn {
 	b.t.Helper()
-	cc, err := integrate.NewClientWith(cfg, "xds:///"+target, append(b.dialer(), grpc.WithIdleTimeout(shortIdle))...)
+	cc, err := cfg.NewClient("xds:///"+target, append(b.dialer(), grpc.WithIdleTimeout(shortIdle))...)
 	return b.closing(cc, err)
 }
 

@@ -6,6 +6,7 @@ package integrate_test
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
@@ -18,29 +19,62 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
-// TestOtherSchemes: without a bootstrap, targets of other schemes work as with
-// grpc.NewClient, so that one helper can make all channels of a program; those of
-// ours are refused.
+// TestOtherSchemes checks that without a bootstrap, targets of other schemes work as with
+// grpc.NewClient, with and without a Config, so that one helper can make all channels of a
+// program. Targets of schemes xds and xdslb are refused.
 func TestOtherSchemes(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
 	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
 	addr := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0].Addr().String()
-	for _, target := range []string{"dns:///" + addr, "passthrough:///" + addr, addr} {
-		cc, err := integrate.NewClient(target, creds)
-		if err != nil {
-			t.Errorf("%s: %v", target, err)
-			continue
+	for name, dial := range map[string]func(string, ...grpc.DialOption) (*grpc.ClientConn, error){
+		"NewClient": integrate.NewClient, "Config.NewClient": integrate.Config{IgnoreEndpointWeights: true}.NewClient,
+	} {
+		for _, target := range []string{"dns:///" + addr, "passthrough:///" + addr, addr} {
+			cc, err := dial(target, creds)
+			if err != nil {
+				t.Errorf("%s: %s: %v", name, target, err)
+				continue
+			}
+			if _, err := call(t, cc); err != nil {
+				t.Errorf("%s: %s: %v", name, target, err)
+			}
+			_ = cc.Close()
 		}
-		if _, err := call(t, cc); err != nil {
-			t.Errorf("%s: %v", target, err)
+		for _, target := range []string{"xds:///x", "XDS:///x", "xdslb:///x", "xds://authority/x"} {
+			if _, err := dial(target, creds); err == nil || !strings.Contains(err.Error(), "GRPC_XDS_BOOTSTRAP") {
+				t.Errorf("%s: %s without a bootstrap: %v", name, target, err)
+			}
 		}
-		_ = cc.Close()
 	}
-	for _, target := range []string{"xds:///x", "XDS:///x", "xdslb:///x", "xds://authority/x"} {
-		if _, err := integrate.NewClient(target, creds); err == nil || !strings.Contains(err.Error(), "GRPC_XDS_BOOTSTRAP") {
-			t.Errorf("%s without a bootstrap: %v", target, err)
-		}
+}
+
+// TestNewClientOfConfig checks that Config.NewClient applies the Config and adds the
+// interceptors: with IgnoreEndpointWeights, endpoints of unequal weights have equal shares.
+func TestNewClientOfConfig(t *testing.T) {
+	for ignore, want := range map[bool]uint64{false: 10, true: 20} {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			control, backends := b.control(), b.backends(2)
+			endpoints := xdstest.BackendEndpoints(backends...)
+			endpoints[0].Weight, endpoints[1].Weight = 1, 3
+			set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: endpoints}))
+			cfg := b.config(control)
+			cfg.IgnoreEndpointWeights = ignore
+			cc := b.dial(cfg)
+			cc.Connect()
+			synctest.Wait()
+			for range 40 {
+				if _, err := call(t, cc); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := backends[0].Calls(); n < want-1 || n > want+1 {
+				t.Errorf("IgnoreEndpointWeights %v: the endpoint of weight 1 of 4 gets %d of 40 RPCs, want %d", ignore, n, want)
+			}
+			if s := statusOf(t, cc); len(s.Unapplied) > 0 {
+				t.Errorf("not applied: %v", s.Unapplied)
+			}
+		})
 	}
 }
 

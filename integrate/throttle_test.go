@@ -29,7 +29,7 @@ func TestRetryThrottling(t *testing.T) {
 		control := xdstest.New(t, xdstest.Options{})
 		set(t, control, clusters(backends, nil, route))
 		cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, RetryThrottling: integrate.RetryThrottling{MaxTokens: 10, TokenRatio: 0.5}}
-		cc, err := integrate.NewClientWith(cfg, "xds:///"+target, grpc.WithStatsHandler(metrics), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		cc, err := cfg.NewClient("xds:///"+target, grpc.WithStatsHandler(metrics), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}

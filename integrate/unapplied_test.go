@@ -69,7 +69,7 @@ func TestMissingInterceptorsAreLogged(t *testing.T) {
 		`the retries of 1 route that gRPC's service config cannot express; the timeouts of 1 route that`
 	logs.WantOne(t, "lacks.log.test", what, "integrate.NewClient", "integrate.DialOptions")
 
-	has, err := integrate.NewClientWith(integrate.Config{Bootstrap: control.Bootstrap("m"), Linger: -1}, "xds:///lacks.log.test",
+	has, err := integrate.Config{Bootstrap: control.Bootstrap("m"), Linger: -1}.NewClient("xds:///lacks.log.test",
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestOrderIsLogged(t *testing.T) {
 // withInterceptors is a channel of a name with everything.
 func withInterceptors(t *testing.T, bootstrap []byte, name string) *grpc.ClientConn {
 	t.Helper()
-	cc, err := integrate.NewClientWith(integrate.Config{Bootstrap: bootstrap, Linger: -1}, "xds:///"+name, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	cc, err := integrate.Config{Bootstrap: bootstrap, Linger: -1}.NewClient("xds:///"+name, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

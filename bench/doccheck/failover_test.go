@@ -29,12 +29,8 @@ func TestFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("test")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-	cc, err := grpc.NewClient("xds:///greeter", opts...)
+	cc, err := integrate.Config{Bootstrap: control.Bootstrap("test")}.NewClient("xds:///greeter",
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		t.Fatal(err)
 	}
