@@ -35,7 +35,8 @@ import (
 // fields are per channel.
 type Config struct {
 	// Bootstrap is the bootstrap JSON (A27). The default is the file named by
-	// GRPC_XDS_BOOTSTRAP, or else the value of GRPC_XDS_BOOTSTRAP_CONFIG.
+	// GRPC_XDS_BOOTSTRAP, or else the value of GRPC_XDS_BOOTSTRAP_CONFIG. For a roll-back by
+	// XDSLB_DISABLE, google.golang.org/grpc/xds needs one of these variables too.
 	Bootstrap []byte
 	// FailoverTimeout is how long a priority may take to connect before the next one is tried
 	// too (A56); the default is 10 s. A priority whose endpoints have all failed is given up at

@@ -40,6 +40,9 @@ func StockMetricName(name string) string {
 
 // Gauges implements channelmetrics.Resolver.
 func (r *xdsResolver) Gauges(emit metric.Emit) *xds.Client {
+	if r.rollout != nil {
+		emit(metric.NotHandedOver, 1, r.Link.Canonical, r.rollout.Variable)
+	}
 	b := r.balancer.Load()
 	if b == nil {
 		return nil
@@ -50,6 +53,10 @@ func (r *xdsResolver) Gauges(emit metric.Emit) *xds.Client {
 
 // Gauges implements channelmetrics.Resolver.
 func (r *stockResolver) Gauges(emit metric.Emit) *xds.Client {
-	emit(metric.HandedOver, 1, r.link.Canonical, r.rollout.Variable)
+	of := metric.HandedOver
+	if r.err != nil {
+		of = metric.NotHandedOver
+	}
+	emit(of, 1, r.link.Canonical, r.rollout.Variable)
 	return nil
 }

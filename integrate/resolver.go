@@ -21,6 +21,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
@@ -40,8 +41,8 @@ type resolverBuilder struct {
 	scheme    string
 	opts      *Config
 	bootstrap *bootstrap.Config
-	// bootstrapErr is the error of the bootstrap. Channels that are handed over do not need a
-	// bootstrap.
+	// bootstrapErr is the error of the bootstrap, which channels that are handed over do not
+	// need.
 	bootstrapErr error
 	// intercepted reports whether DialOptions made the builder, so that the channels have the
 	// interceptors.
@@ -54,12 +55,19 @@ func (b *resolverBuilder) Scheme() string { return b.scheme }
 // XDSLB implements rollout.Ours.
 func (b *resolverBuilder) XDSLB() {}
 
-// Build implements resolver.Builder: it acquires the XdsClient and names the LB policy in a service
-// config. Configurations reach that policy directly, not through gRPC (D7).
+// Build implements resolver.Builder. If the environment selects grpc-go's resolver and that can
+// serve the channel, it builds that resolver.
 func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
-	if v := rollout.HandedOver(target, b.opts.Logger); v != nil {
-		return b.buildStock(v, target, cc, opts)
+	if v := rollout.Verdict(target, b.opts.Logger); v != nil {
+		return b.buildByVerdict(v, target, cc, opts)
 	}
+	return b.build(nil, target, cc, opts)
+}
+
+// build builds the resolver of this package: it acquires the XdsClient and names the LB policy
+// in a service config. Configurations reach that policy directly, not through gRPC (D7). The
+// verdict is nil unless it could not be followed.
+func (b *resolverBuilder) build(v *report.RolloutStatus, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	boot := b.bootstrap
 	if b.bootstrapErr != nil {
 		return nil, b.bootstrapErr
@@ -77,7 +85,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 	if err != nil {
 		return nil, fmt.Errorf("xdslb: target %q: %w", target.URL.String(), err)
 	}
-	r := &xdsResolver{opts: b.opts, cc: cc, started: make(chan struct{})}
+	r := &xdsResolver{opts: b.opts, cc: cc, rollout: v, started: make(chan struct{})}
 	r.Source = balancer.Source{
 		Options:   b.opts.options(),
 		Bootstrap: boot,
@@ -145,6 +153,7 @@ type xdsResolver struct {
 	balancer.Source
 	opts     *Config
 	cc       resolver.ClientConn
+	rollout  *report.RolloutStatus             // the verdict that could not be followed, or nil
 	balancer atomic.Pointer[balancer.Balancer] // nil until gRPC has made it
 	started  chan struct{}                     // closed once balancer is set, or the resolver is closed
 	starting sync.Once                         // closes started

@@ -5,6 +5,11 @@ package integrate_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"html"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,79 +17,146 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/debug"
+	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
-// TestDisabledWithoutStock: in a program without stock's xDS a channel that is not to be
-// ours fails, whichever way it was made, and says why and what to do.
-func TestDisabledWithoutStock(t *testing.T) {
-	control := xdstest.New(t, xdstest.Options{})
-	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
-	cfg := integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1}
-	options, err := integrate.DialOptions(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	builder, err := integrate.NewBuilder(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "{") // which nobody reads
-	for _, variables := range [][2]string{{"XDSLB_DISABLE", "dns:*, svc.rollback.test"}, {"XDSLB_ENABLE", "other"}} {
-		t.Setenv("XDSLB_DISABLE", "")
-		t.Setenv(variables[0], variables[1])
-		for name, make := range map[string]func() (*grpc.ClientConn, error){
-			"NewClient":       func() (*grpc.ClientConn, error) { return integrate.NewClient("xds:///svc.rollback.test", creds) },
-			"NewClient xdslb": func() (*grpc.ClientConn, error) { return integrate.NewClient("xdslb:///svc.rollback.test", creds) },
-			"blank import":    func() (*grpc.ClientConn, error) { return grpc.NewClient("xds:///svc.rollback.test", creds) },
-			"DialOptions": func() (*grpc.ClientConn, error) {
-				return grpc.NewClient("xds:///svc.rollback.test", append(options, creds)...)
-			},
-			"NewBuilder": func() (*grpc.ClientConn, error) {
-				return grpc.NewClient("xds:///svc.rollback.test", grpc.WithResolvers(builder), creds)
-			},
-		} {
-			cc, err := make()
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-				continue
-			}
-			_, err = call(t, cc)
-			for _, want := range []string{variables[0], "svc.rollback.test", "import google.golang.org/grpc/xds"} {
-				if err == nil || !strings.Contains(err.Error(), want) {
-					t.Errorf("%s with %v: error %v, want %q in it", name, variables, err, want)
-				}
-			}
-			_ = cc.Close()
+// brokenStock is a resolver builder for scheme xds that builds no resolver, as that of
+// google.golang.org/grpc/xds in a program without a bootstrap.
+type brokenStock struct{}
+
+func (brokenStock) Scheme() string { return "xds" }
+
+func (brokenStock) Build(resolver.Target, resolver.ClientConn, resolver.BuildOptions) (resolver.Resolver, error) {
+	return nil, errors.New("no bootstrap for stock")
+}
+
+// cannotHandOver runs a test in a program without stock, and in one whose stock builds no
+// resolver, with each variable selecting stock. cause is part of the reason.
+func cannotHandOver(t *testing.T, test func(t *testing.T, variable, name, cause string)) {
+	before := rollout.Earlier
+	defer func() { rollout.Earlier = before }()
+	for cause, stock := range map[string]resolver.Builder{"import google.golang.org/grpc/xds": nil, "no bootstrap for stock": brokenStock{}} {
+		for variable, value := range map[string]string{"XDSLB_DISABLE": "all", "XDSLB_ENABLE": "other"} {
+			t.Run(fmt.Sprintf("%s stock=%v", variable, stock != nil), func(t *testing.T) {
+				rollout.Earlier = stock
+				t.Setenv(variable, value)
+				test(t, variable, fmt.Sprintf("%s.%v.rollback.test", strings.ToLower(variable), stock != nil), cause)
+			})
 		}
 	}
 }
 
-// TestMalformedPattern: a malformed pattern takes no service away. It is logged once as an
-// error, and what the other patterns say counts.
+// metricsOfRollout returns the counts of channels that were and were not handed over.
+func metricsOfRollout(m *xdstest.Recorder, name, variable string) [2]float64 {
+	return [2]float64{m.Sum("xdslb.client.channels_handed_over", "xds:///"+name, variable), m.Sum("xdslb.client.channels_not_handed_over", "xds:///"+name, variable)}
+}
+
+// TestNotHandedOver checks that a channel which stock cannot serve uses xdslb, so that a
+// roll-back is no outage: its RPCs succeed, the log has one error, and status, debug page and
+// metrics have the variable and the reason.
+func TestNotHandedOver(t *testing.T) {
+	control := xdstest.New(t, xdstest.Options{})
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	cannotHandOver(t, func(t *testing.T, variable, name, cause string) {
+		set(t, control, xdstest.Service(name, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
+		metrics := &xdstest.Recorder{}
+		for range 2 {
+			cc, err := integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1}.NewClient("xds:///"+name,
+				grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(metrics))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = cc.Close() }()
+			if err := integrate.WaitReady(t.Context(), cc, "/a/b"); err != nil {
+				t.Error(err)
+			}
+			if _, err := call(t, cc); err != nil {
+				t.Error(err)
+			}
+			s := statusOf(t, cc)
+			if s.Stock != "" || s.Rollout == nil || s.Rollout.Variable != variable || !strings.Contains(s.Rollout.Failed, cause) {
+				t.Errorf("status: stock %q, rollout %+v, want %q", s.Stock, s.Rollout, cause)
+			}
+			page := httptest.NewRecorder()
+			debug.Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, fmt.Sprintf("/?channel=%d", s.Channel), nil))
+			if text := html.UnescapeString(page.Body.String()); !strings.Contains(text, "not handed to google.golang.org/grpc/xds, although "+s.Rollout.Why()) || !strings.Contains(text, cause) {
+				t.Errorf("the debug page lacks %q and %s", cause, variable)
+			}
+		}
+		if got := metricsOfRollout(metrics, name, variable); got != [2]float64{0, 2} {
+			t.Errorf("the metrics count %v channels handed over, and not; want 0 and 2", got)
+		}
+		logs.WantOne(t, "ERROR xdslb: channels of a target not handed to google.golang.org/grpc/xds", name, variable, cause)
+	})
+}
+
+// TestServedByNeither checks that a channel which neither stock nor xdslb can serve is in the
+// status and the metrics, with an error that has both reasons, and that WaitReady returns it.
+func TestServedByNeither(t *testing.T) {
+	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "{")
+	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
+	cannotHandOver(t, func(t *testing.T, variable, name, cause string) {
+		for way, dial := range map[string]func(string, ...grpc.DialOption) (*grpc.ClientConn, error){"NewClient": integrate.NewClient, "blank import": grpc.NewClient} {
+			metrics := &xdstest.Recorder{}
+			cc, err := dial("xds:///"+name, creds, grpc.WithStatsHandler(metrics))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, failed := call(t, cc)
+			s := statusOf(t, cc)
+			for source, err := range map[string]error{"RPC": failed, "WaitReady": integrate.WaitReady(t.Context(), cc, "/a/b"), "status": errors.New(s.Error)} {
+				for _, want := range []string{variable, "GRPC_XDS_BOOTSTRAP_CONFIG", cause} {
+					if err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("%s: %s: error %v, want %q in it", way, source, err, want)
+					}
+				}
+			}
+			if all := integrate.Status(); len(all) != 1 || all[0].Target != "xds:///"+name || all[0].Connectivity != "TRANSIENT_FAILURE" {
+				t.Errorf("%s: Status() = %+v", way, all)
+			}
+			if got := metricsOfRollout(metrics, name, variable); got != [2]float64{0, 1} {
+				t.Errorf("%s: the metrics count %v channels handed over, and not; want 0 and 1", way, got)
+			}
+			_ = cc.Close()
+			kit.WaitFor(t, "no channel", func() bool { return len(integrate.Channels()) == 0 })
+		}
+	})
+}
+
+// TestMalformedPattern checks that a malformed pattern is logged once as an error, and that the
+// other patterns count.
 func TestMalformedPattern(t *testing.T) {
 	control := xdstest.New(t, xdstest.Options{})
 	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...)}))
-	for variable, value := range map[string]string{"XDSLB_DISABLE": "[e2e, other", "XDSLB_ENABLE": "e2e.[, other"} {
-		t.Run(variable, func(t *testing.T) {
-			t.Setenv(variable, value)
+	for _, tt := range []struct {
+		variable, value string
+		decides         bool
+	}{
+		{"XDSLB_DISABLE", "[e2e, other", true},
+		{"XDSLB_ENABLE", "e2e.[, other", true},
+		{"XDSLB_ENABLE", "[b, " + target, false},
+	} {
+		t.Run(tt.variable+" "+tt.value, func(t *testing.T) {
+			t.Setenv(tt.variable, tt.value)
 			for range 2 {
 				cc := dial(t, control.Bootstrap("n"))
 				if _, err := call(t, cc); err != nil {
 					t.Error(err)
 				}
-				if s, err := integrate.StatusOf(cc); err != nil || s.Stock != "" {
-					t.Errorf("status %+v, %v", s, err)
+				if s := statusOf(t, cc); s.Stock != "" || (s.Rollout != nil) != tt.decides || tt.decides && !s.Rollout.Malformed {
+					t.Errorf("rollout %+v, want it to be decided by the malformed pattern: %v", s.Rollout, tt.decides)
 				}
 			}
-			logs.WantOne(t, variable+" has the malformed pattern", strconv.Quote(strings.TrimSuffix(value, ", other")))
+			pattern, _, _ := strings.Cut(tt.value, ",")
+			logs.WantOne(t, "environment variable with a malformed pattern", tt.variable+" has the malformed pattern "+strconv.Quote(pattern))
 		})
-	}
-	t.Setenv("XDSLB_DISABLE", "[e2e, "+target)
-	if _, err := call(t, dial(t, control.Bootstrap("n"))); err == nil || !strings.Contains(err.Error(), `XDSLB_DISABLE has "`+target) {
-		t.Errorf("beside a malformed pattern one that matches: %v", err)
 	}
 }
 

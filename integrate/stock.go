@@ -6,11 +6,13 @@ package integrate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
@@ -23,43 +25,78 @@ import (
 	"github.com/xdslb/xdslb/integrate/report"
 )
 
-// buildStock builds grpc-go's resolver for a channel that is handed over.
-func (b *resolverBuilder) buildStock(v *report.RolloutStatus, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
-	name, why := target.String(), v.Why()
-	stock := rollout.Stock()
-	if _, again := cc.(*stockConn); again || stock == nil {
-		return nil, fmt.Errorf("xdslb: target %q: %s, so xdslb must not serve it, and no other package serves scheme xds: import google.golang.org/grpc/xds, or change the variable", name, why)
+// buildByVerdict builds the resolver of a channel for which the environment selects stock. If
+// stock cannot serve the channel, xdslb does, so that a roll-back is no outage. If neither can,
+// the channel has a resolver that reports the error, and is in Channels.
+func (b *resolverBuilder) buildByVerdict(v *report.RolloutStatus, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
+	if _, again := cc.(*stockConn); again {
+		return nil, errors.New("xdslb: the resolver of google.golang.org/grpc/xds leads back to xdslb")
 	}
-	r := &stockResolver{why: why, rollout: v}
-	r.link = link.New(link.Options{Target: name, Canonical: name, Bypassed: true, Resolver: r})
-	r.link.Register()
-	original := target
-	target.URL.Scheme = stock.Scheme()
-	var err error
-	if r.Resolver, err = stock.Build(target, &stockConn{cc, r.link}, opts); err != nil {
-		r.link.Close()
-		hint := ""
-		if len(b.opts.Bootstrap) > 0 {
-			hint = "; it does not use Config.Bootstrap, but reads GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG"
+	name := target.String()
+	r, err := b.buildStock(v, target, cc, opts)
+	rollout.NoteOutcome(target, v, err, b.opts.Logger)
+	if err != nil {
+		failed := *v
+		failed.Failed = err.Error()
+		ours, err := b.build(&failed, target, cc, opts)
+		if err == nil {
+			return ours, nil
 		}
-		return nil, fmt.Errorf("xdslb: target %q is google.golang.org/grpc/xds's, since %s, and its resolver failed%s: %w", name, why, hint, err)
+		err = fmt.Errorf("%w; google.golang.org/grpc/xds cannot serve the channel either, although %s: %s", err, v.Why(), failed.Failed)
+		r = newStockResolver(name, stockResolver{Resolver: noResolver{}, rollout: &failed, err: err})
+		cc.ReportError(err)
+	} else if xdstls.UsesXDS(&balancer.BuildOptions{DialCreds: opts.DialCreds, CredsBundle: opts.CredsBundle}) {
+		rollout.NoteTLS(target, b.opts.Logger)
 	}
-	if xdstls.UsesXDS(&balancer.BuildOptions{DialCreds: opts.DialCreds, CredsBundle: opts.CredsBundle}) {
-		rollout.NoteTLS(original, b.opts.Logger)
-	}
+	r.link.Confirm()
 	r.metrics = channelmetrics.Start(name, opts.MetricsRecorder, nil)
 	return r, nil
+}
+
+// buildStock builds grpc-go's resolver.
+func (b *resolverBuilder) buildStock(v *report.RolloutStatus, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (*stockResolver, error) {
+	stock := rollout.Stock()
+	if stock == nil {
+		return nil, errors.New("the program does not link it: import google.golang.org/grpc/xds")
+	}
+	r := newStockResolver(target.String(), stockResolver{rollout: v})
+	target.URL.Scheme = stock.Scheme()
+	var err error
+	if r.Resolver, err = stock.Build(target, &stockConn{cc, r.link}, opts); err == nil {
+		return r, nil
+	}
+	r.link.Close()
+	if len(b.opts.Bootstrap) > 0 {
+		err = fmt.Errorf("%w (it does not use Config.Bootstrap: set GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG)", err)
+	}
+	return nil, err
 }
 
 // stockResolver is grpc-go's resolver of a channel that was handed over. When the channel leaves
 // idle mode, the environment is read again.
 type stockResolver struct {
-	resolver.Resolver
-	why     string
-	rollout *report.RolloutStatus
-	link    *link.Link // made with Options.Bypassed
-	metrics *metric.Channel
+	resolver.Resolver // a noResolver if err is set
+	rollout           *report.RolloutStatus
+	link              *link.Link // made with Options.Bypassed
+	metrics           *metric.Channel
+	err               error // why neither package can serve the channel
 }
+
+// newStockResolver returns the resolver of a target with a link that is registered.
+func newStockResolver(target string, r stockResolver) *stockResolver {
+	r.link = link.New(link.Options{Target: target, Canonical: target, Bypassed: true, Resolver: &r})
+	r.link.Register()
+	return &r
+}
+
+// noResolver is the resolver of a channel that cannot be served.
+type noResolver struct{}
+
+// ResolveNow implements resolver.Resolver.
+func (noResolver) ResolveNow(resolver.ResolveNowOptions) {}
+
+// Close implements resolver.Resolver.
+func (noResolver) Close() {}
 
 // Close implements resolver.Resolver.
 func (r *stockResolver) Close() {
@@ -93,7 +130,12 @@ func (c *stockConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 // status returns the status of a channel that was handed over.
 func (r *stockResolver) status(bool) report.TargetStatus {
 	rollout := *r.rollout
-	s := report.TargetStatus{Time: time.Now(), Channel: r.link.Number(), Target: r.link.Target, Stock: r.why, Rollout: &rollout}
+	s := report.TargetStatus{Time: time.Now(), Channel: r.link.Number(), Target: r.link.Target, Rollout: &rollout}
+	if r.err != nil {
+		s.Error, s.Connectivity = r.err.Error(), connectivity.TransientFailure.String()
+		return s
+	}
+	s.Stock = r.rollout.Why()
 	if cc := r.link.ClientConn(); cc != nil {
 		s.Connectivity = cc.GetState().String()
 	}
@@ -107,7 +149,10 @@ func (r *stockResolver) explain(context.Context, string) (*report.Explanation, e
 
 // unsupportedError returns the error of functions that support only channels of this package.
 func (r *stockResolver) unsupportedError(target string) error {
-	return fmt.Errorf("xdslb: channel %q is google.golang.org/grpc/xds's, since %s", target, r.why)
+	if r.err != nil {
+		return r.err
+	}
+	return fmt.Errorf("xdslb: channel %q is google.golang.org/grpc/xds's, since %s", target, r.rollout.Why())
 }
 
 // stockResolverOf returns the resolver of a channel that was handed over; nil for other channels.

@@ -60,6 +60,8 @@ func awaitResolver(ctx context.Context, cc *grpc.ClientConn) (again bool, err er
 	switch {
 	case state == connectivity.Shutdown:
 		return false, fmt.Errorf("xdslb: channel %q is closed", cc.Target())
+	case stock != nil && stock.err != nil:
+		return false, stock.unsupportedError(cc.Target())
 	case stock != nil && state == connectivity.Ready:
 		return false, nil
 	case stock != nil: // it may become READY
@@ -76,7 +78,7 @@ func awaitResolver(ctx context.Context, cc *grpc.ClientConn) (again bool, err er
 	}
 	if !cc.WaitForStateChange(ctx, state) {
 		if stock != nil {
-			return false, fmt.Errorf("xdslb: channel %q, which is google.golang.org/grpc/xds's since %s, is %v: %w", cc.Target(), stock.why, state, ctx.Err())
+			return false, fmt.Errorf("xdslb: channel %q, which is google.golang.org/grpc/xds's since %s, is %v: %w", cc.Target(), stock.rollout.Why(), state, ctx.Err())
 		}
 		return false, fmt.Errorf("xdslb: channel %q is %v: %w", cc.Target(), state, ctx.Err())
 	}

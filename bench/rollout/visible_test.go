@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestHandedOverShows checks that a channel handed to stock is on the debug page, in its JSON
@@ -74,6 +76,39 @@ func TestHandedOverShows(t *testing.T) {
 	}
 	if stock, ours := handedOver(), metrics.Sum("xdslb.client.channels", target); stock != 0 || ours != 1 {
 		t.Errorf("after the way back the metrics count %v channels that were handed over, and %v of ours; want 0 and 1", stock, ours)
+	}
+}
+
+// TestNoBootstrapForStock checks that in a program that passes Config.Bootstrap and has no
+// bootstrap in its environment, XDSLB_DISABLE=all is no outage: stock builds no resolver, and the
+// channel uses xdslb and shows why. It runs in a process without a bootstrap in the environment.
+func TestNoBootstrapForStock(t *testing.T) {
+	if os.Getenv("GRPC_XDS_BOOTSTRAP") != "" {
+		out, err := command("", "-test.run=^TestNoBootstrapForStock$", fmt.Sprintf("-rollout.stockfirst=%v", *stockFirst)).CombinedOutput()
+		if err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	t.Setenv("XDSLB_DISABLE", "all")
+	name, _ := service(t, 1, nil)
+	metrics := &xdstest.Recorder{}
+	cc := closing(t)(integrate.Config{Bootstrap: control.Bootstrap("n")}.NewClient("xds:///"+name, plaintext, grpc.WithStatsHandler(metrics)))
+	if err := call(t, cc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := integrate.StatusOf(cc)
+	if err != nil || s.Stock != "" || s.Rollout == nil || !strings.Contains(s.Rollout.Failed, "set GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG") {
+		t.Errorf("status: stock %q, rollout %+v, %v", s.Stock, s.Rollout, err)
+	}
+	if n := metrics.Sum("xdslb.client.channels_not_handed_over", "xds:///"+name, "XDSLB_DISABLE"); n != 1 {
+		t.Errorf("the metric counts %v channels that were not handed over, want 1", n)
+	}
+	kit.WaitFor(t, "an error in the log", func() bool {
+		return len(lines.With("ERROR xdslb: channels of a target not handed to google.golang.org/grpc/xds", name, `XDSLB_DISABLE has "all"`)) == 1
+	})
+	if got := requests.asked(name); got != ourAgent {
+		t.Errorf("clients of the control plane are %q, want %q", got, ourAgent)
 	}
 }
 

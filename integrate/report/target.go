@@ -36,7 +36,7 @@ type TargetStatus struct {
 	// selects that (XDSLB_DISABLE, XDSLB_ENABLE). In this case only Rollout and Connectivity are
 	// known, and Connectivity only if the channel was passed or has our interceptors.
 	Stock string `json:"stock,omitempty"`
-	// Rollout has the variable that selected it, and the way back; nil if the channel uses xdslb.
+	// Rollout has the variable that selects it, and the way back; nil if no variable does.
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
 	// Connectivity is the state of the channel: IDLE, CONNECTING, READY, TRANSIENT_FAILURE or
 	// SHUTDOWN. A channel that is IDLE because it has not been used recently has neither
@@ -139,9 +139,11 @@ type RolloutStatus struct {
 	Malformed bool `json:"malformed,omitempty"`
 	// Forward explains how to return the channel to xdslb.
 	Forward string `json:"forward"`
+	// Failed is the reason why the channel could not be handed to stock and uses xdslb.
+	Failed string `json:"failed,omitempty"`
 }
 
-// Why returns the reason why the channel uses stock.
+// Why returns the reason why the environment selects stock for the channel.
 func (r *RolloutStatus) Why() string {
 	switch {
 	case r.Malformed:

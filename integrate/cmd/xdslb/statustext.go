@@ -128,7 +128,7 @@ func (t *statusText) channel(s *integrate.TargetStatus) {
 // stateOf returns a channel's state, which is unknown for a channel that uses stock and does not have
 // our interceptors.
 func stateOf(s *integrate.TargetStatus) string {
-	if s.Connectivity == "" && s.Rollout != nil {
+	if s.Connectivity == "" && s.Stock != "" {
 		return "UNKNOWN"
 	}
 	return s.Connectivity
@@ -243,7 +243,7 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 				}
 			}
 		}
-		if r := s.Rollout; r != nil {
+		if r := s.Rollout; r != nil && s.Stock != "" {
 			fmt.Fprintf(w, "%s %s %s handed_over_by=%s\n", sanitize.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), sanitize.Text(stateOf(s), 20), sanitize.Text(r.Variable, 40))
 			continue
 		}

@@ -29,7 +29,9 @@ func Find(s *report.TargetStatus) (list []Finding) {
 	if s.Error != "" {
 		bad("%s", s.Error)
 	}
-	if r := s.Rollout; r != nil {
+	if r := s.Rollout; r != nil && r.Failed != "" {
+		bad("The channel was not handed to google.golang.org/grpc/xds, although %s: %s.", r.Why(), r.Failed)
+	} else if r != nil {
 		add := note
 		if r.Malformed {
 			add = bad

@@ -44,6 +44,9 @@ type Link struct {
 	// maxAttempts is the channel's grpc.WithMaxCallAttempts, set together with cc.
 	maxAttempts     atomic.Int64
 	exitIdlePending atomic.Bool // set by ExitIdle; gRPC's ExitIdle has not reached the LB policy yet
+	// confirmed is closed by Confirm or Close. Only links made with Bypassed use it.
+	confirmed chan struct{}
+	confirm   sync.Once
 }
 
 // Options are immutable properties of a link.
@@ -57,7 +60,7 @@ type Options struct {
 	// Interceptors is the state of interceptors for the channel. It is nil if they let all RPCs
 	// of the channel pass.
 	Interceptors any
-	// Bypassed reports whether another package's resolver serves the channel.
+	// Bypassed reports whether another package's resolver serves the channel: see Confirm.
 	Bypassed bool
 }
 
@@ -82,8 +85,12 @@ type binding struct {
 
 // New returns the link of a new resolver. Of does not find it before Register is called.
 func New(opts Options) *Link {
-	return &Link{Options: opts, id: time.Duration(lastLink.Add(1)) * time.Second}
+	return &Link{Options: opts, id: time.Duration(lastLink.Add(1)) * time.Second, confirmed: make(chan struct{})}
 }
+
+// Confirm records that the other package's resolver has been built. Until then, or until Close,
+// interceptors wait: if it cannot be built, this package's resolver may serve the channel.
+func (l *Link) Confirm() { l.confirm.Do(func() { close(l.confirmed) }) }
 
 // Number identifies the link in the process. It is above 0.
 func (l *Link) Number() int64 { return int64(l.id / time.Second) }
@@ -130,6 +137,7 @@ func (l *Link) unbind(cc *grpc.ClientConn) {
 func (l *Link) Close() (first bool) {
 	l.unregister()
 	first = !l.closed.Swap(true)
+	l.Confirm()
 	if cc := l.cc.Load(); cc != nil {
 		l.unbind(cc)
 	}
@@ -192,13 +200,19 @@ func Find(ctx context.Context, cc *grpc.ClientConn) *Link {
 			l.Bind(cc, maxAttempts)
 			return l
 		}
-		state := cc.GetState()
+		state, bypassed := cc.GetState(), first(cc.CanonicalTarget(), isBypassed)
 		switch {
 		case state == connectivity.Idle && !awake:
 			ExitIdle(ctx, cc)
 			awake = true
-		case first(cc.CanonicalTarget(), isBypassed) != nil:
-			return nil // the other resolver has not sent a service config yet
+		case bypassed != nil:
+			select {
+			case <-bypassed.confirmed:
+			case <-ctx.Done():
+			}
+			if !bypassed.Closed() {
+				return nil // the other resolver has not sent a service config yet
+			}
 		case state != connectivity.Idle && state != connectivity.Connecting:
 			if state == connectivity.Ready {
 				WarnOnce(nil, cc.Target(), "resolver", "the channel has interceptors of xdslb, and a resolver of another package, usually google.golang.org/grpc/xds. "+

@@ -4,11 +4,13 @@
 package link
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -100,5 +102,50 @@ func TestLinksByTarget(t *testing.T) {
 	}
 	if got, one := To("xds:///by-target-1"), first("xds:///by-target-1", isBypassed); len(got) > 0 || one != nil {
 		t.Errorf("links that are closed are found: %v, %v", got, one)
+	}
+}
+
+// TestFindWaitsForConfirm checks that interceptors wait while another package's resolver is being
+// built: they let RPCs pass once it is confirmed, and find this package's link if it is not.
+func TestFindWaitsForConfirm(t *testing.T) {
+	for _, confirmed := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			const target = "xds:///confirm"
+			r := manual.NewBuilderWithScheme("xds") // sends no state
+			cc, err := grpc.NewClient(target, grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = cc.Close() }()
+			cc.Connect()
+			other := New(Options{Canonical: target, Bypassed: true})
+			other.Register()
+			defer other.Close()
+			found := make(chan *Link, 1)
+			go func() { found <- Find(context.Background(), cc) }()
+			synctest.Wait()
+			select {
+			case l := <-found:
+				t.Fatalf("Find() = %v before the decision", l)
+			default:
+			}
+			var want *Link
+			if confirmed {
+				other.Confirm()
+			} else {
+				other.Close()
+				want = New(Options{Canonical: target})
+				want.Register()
+				defer want.Close()
+				config, err := json.Marshal(map[string]any{"methodConfig": []methodconfig.Config{want.MethodConfig()}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.UpdateState(resolver.State{ServiceConfig: r.CC().ParseServiceConfig(string(config)), Addresses: []resolver.Address{{Addr: "127.0.0.1:0"}}})
+			}
+			if l := <-found; l != want {
+				t.Errorf("confirmed %v: Find() = %v, want %v", confirmed, l, want)
+			}
+		})
 	}
 }

@@ -200,6 +200,10 @@ var (
 		Name: "xdslb.client.channels_handed_over", Unit: "{channel}", Labels: []string{target, "xdslb.variable"},
 		Description: "Channels of the target that use google.golang.org/grpc/xds because of an environment variable, by variable.",
 	})
+	NotHandedOver = define(Gauge, estats.MetricDescriptor{
+		Name: "xdslb.client.channels_not_handed_over", Unit: "{channel}", Labels: []string{target, "xdslb.variable"},
+		Description: "Channels of the target that the environment hands to google.golang.org/grpc/xds, which cannot serve them, by the variable that decided.",
+	})
 	MissingInterceptors = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.client.channels_without_interceptors", Unit: "{channel}", Labels: []string{target},
 		Description: "Channels that need xdslb's interceptors to apply their configuration, and lack them.",

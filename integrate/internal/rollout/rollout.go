@@ -15,9 +15,11 @@
 // and 1 match every target; none, false and 0 match no target. White space around a pattern is
 // ignored.
 //
-// A malformed pattern is logged as an error. Targets that match no valid pattern
-// might be meant by it. These are stock's if the program links stock. Otherwise they
-// stay xdslb's, since no other resolver would serve them.
+// A malformed pattern is logged as an error. Targets that match no valid pattern are
+// stock's.
+//
+// A channel that stock cannot serve, because the program does not link it or it has no
+// bootstrap, is not handed over: a roll-back must not cause an outage.
 package rollout
 
 import (
@@ -142,23 +144,26 @@ func (p *patterns) verdict(pattern, step string) *report.RolloutStatus {
 	}
 }
 
-// HandedOver returns the reason why a channel is stock's, or nil if it is xdslb's. It logs
-// channels that are stock's and malformed patterns, once for each target and reason.
-func HandedOver(target resolver.Target, logger *slog.Logger) *report.RolloutStatus {
-	v := verdictOf(target)
+// Verdict returns the reason why the environment selects stock for a channel, or nil if it
+// does not. It logs malformed patterns, once for each.
+func Verdict(target resolver.Target, logger *slog.Logger) *report.RolloutStatus {
 	for _, p := range []patterns{patternsOf(Disable), patternsOf(Enable)} {
 		if p.malformed != "" {
-			note(logger, slog.LevelError, "xdslb: an environment variable for roll-out has a malformed pattern: targets that match no other pattern "+
-				"use google.golang.org/grpc/xds if the program links it, and xdslb otherwise", p.verdict(p.malformed, "").Why(), "")
+			note(logger, slog.LevelError, "xdslb: environment variable with a malformed pattern: targets that match no other pattern "+
+				"use google.golang.org/grpc/xds", p.verdict(p.malformed, "").Why(), "")
 		}
 	}
-	switch {
-	case v == nil || v.Malformed && Stock() == nil:
-		return nil
-	case Stock() != nil:
-		note(logger, slog.LevelWarn, "xdslb: the environment hands the channels of a target to google.golang.org/grpc/xds", v.Why(), target.String())
+	return verdictOf(target)
+}
+
+// NoteOutcome logs, once for each target and reason, that a channel was handed over or, with
+// the error, that it was not.
+func NoteOutcome(target resolver.Target, v *report.RolloutStatus, err error, logger *slog.Logger) {
+	if err != nil {
+		note(logger, slog.LevelError, "xdslb: channels of a target not handed to google.golang.org/grpc/xds", v.Why(), target.String(), "error", err)
+		return
 	}
-	return v
+	note(logger, slog.LevelWarn, "xdslb: the environment hands the channels of a target to google.golang.org/grpc/xds", v.Why(), target.String())
 }
 
 // NoteTLS logs, once for each target, the TLS settings that stock ignores until environment
@@ -181,11 +186,11 @@ func NoteTLS(target resolver.Target, logger *slog.Logger) {
 }
 
 // note logs a line once for each target and reason.
-func note(logger *slog.Logger, level slog.Level, line, why, target string) {
+func note(logger *slog.Logger, level slog.Level, line, why, target string, attrs ...any) {
 	if _, noted := notedLines.LoadOrStore([3]string{line, why, target}, true); noted {
 		return
 	}
-	attrs := []any{"reason", why}
+	attrs = append([]any{"reason", why}, attrs...)
 	if target != "" {
 		attrs = append(attrs, "target", target)
 	}
