@@ -5,8 +5,10 @@ package integrate_test
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -18,6 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/internal/weights"
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/xdstest"
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
@@ -189,24 +193,54 @@ func checkWaitSaysWhatFor(t *testing.T, b *bubble) {
 	}
 }
 
-// TestWeightsAreLogged: that endpoint weights count is logged once, however many
-// channels and clusters there are, with the way to turn it off.
+// TestWeightsAreLogged checks that one line names all clusters whose endpoints have different
+// weights, however many channels and clusters there are, with the way to ignore the weights; that
+// clusters found within the next minute share a further line; and that a channel that closes first
+// logs them.
 func TestWeightsAreLogged(t *testing.T) {
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
-	endpoints := xdstest.BackendEndpoints(backends...)
-	endpoints[0].Weight, endpoints[1].Weight = 1, 3
-	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: endpoints}))
-	line := []string{"different weights", "IgnoreEndpointWeights"}
-	integrate.ForgetWeightsNoted()
-	before := len(logs.With(line...))
-	for range 2 { // channels
-		if _, err := call(t, dial(t, control.Bootstrap("n"))); err != nil {
-			t.Fatal(err)
+	inBubble(t, func(t *testing.T, b *bubble) {
+		weights.Forget()
+		control, own := b.control(), &kit.Logs{}
+		endpoints := xdstest.BackendEndpoints(b.backends(2)...)
+		endpoints[0].Weight, endpoints[1].Weight = 1, 3
+		connect := func(names ...string) (all []*grpc.ClientConn) {
+			for _, name := range names {
+				if err := control.Update(xdstest.Service(name, xdstest.Locality{Endpoints: endpoints})); err != nil {
+					t.Fatal(err)
+				}
+				cfg := b.config(control)
+				cfg.Logger = slog.New(own)
+				cc := b.dialTo(cfg, name)
+				cc.Connect()
+				all = append(all, cc)
+			}
+			synctest.Wait()
+			return all
 		}
-	}
-	kit.WaitFor(t, "the log line about weights", func() bool { return len(logs.With(line...)) > before })
-	if found := logs.With(line...)[before:]; len(found) != 1 {
-		t.Errorf("the log says %d times that weights count, want once: %s", len(found), found)
-	}
+		want := func(lines int, clusters ...string) {
+			t.Helper()
+			synctest.Wait()
+			found := own.With("different weights", "IgnoreEndpointWeights")
+			if len(found) != lines {
+				t.Fatalf("%d lines: %q, want %d", len(found), found, lines)
+			}
+			for _, c := range clusters {
+				if !strings.Contains(found[lines-1], c) {
+					t.Errorf("%q, want cluster %s in it", found[lines-1], c)
+				}
+			}
+		}
+		connect("a", "b", "c", "b")
+		want(0)
+		time.Sleep(weights.Window)
+		want(1, "clusters=", "a", "b", "c")
+		later := connect("d", "e", "a")
+		time.Sleep(eventlog.Interval - 2*weights.Window)
+		want(1)
+		time.Sleep(2 * weights.Window)
+		want(2, "clusters=d, e")
+		later = connect("f")
+		_ = later[0].Close()
+		want(3, "clusters=f")
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/shadow"
@@ -173,6 +175,44 @@ func TestShadowFinds(t *testing.T) {
 				t.Errorf("found %v, want %s", got, kind)
 			}
 		})
+	}
+}
+
+// TestShadowReportsWeights checks that a Shadow reports and logs a cluster whose endpoints have
+// different weights, with the shares that stock gives them and those that xdslb would, unless
+// xdslb would ignore the weights.
+func TestShadowReportsWeights(t *testing.T) {
+	for _, ignore := range []bool{false, true} {
+		name, backends := service(t, 2, func(r *xdstest.Resources) {
+			r.Endpoints[0].Endpoints[0].LbEndpoints[0].LoadBalancingWeight = wrapperspb.UInt32(1)
+			r.Endpoints[0].Endpoints[0].LbEndpoints[1].LoadBalancingWeight = wrapperspb.UInt32(3)
+		})
+		cc, s := shadowed(t, name, integrate.Config{IgnoreEndpointWeights: ignore})
+		ready(t, cc, s)
+		report := s.Report()
+		_ = cc.Close()
+		if ignore {
+			if len(report.Weights) > 0 || len(report.Differences) > 0 || len(lines.With("different weights", name)) > 0 {
+				t.Errorf("with IgnoreEndpointWeights: %+v", report)
+			}
+			continue
+		}
+		lines.WantOne(t, "WARN", "different weights", name)
+		if report.Differences[shadow.Weights] != 1 || len(report.Weights) != 1 {
+			t.Fatalf("%+v, want one cluster", report)
+		}
+		w := report.Weights[0]
+		if w.Cluster != name || w.Moved != .25 || len(w.Endpoints) != 2 {
+			t.Fatalf("%+v, want a quarter of the RPCs moved", w)
+		}
+		for _, e := range w.Endpoints {
+			if want := float64(e.Weight) / 4; e.Stock != .5 || e.Xdslb != want {
+				t.Errorf("%+v, want shares of 0.5 and %v", e, want)
+			}
+		}
+		if i := slices.IndexFunc(backends, func(b *xdstest.Backend) bool { return b.Addr() == w.Endpoints[0].Addr }); i < 0 {
+			t.Errorf("%+v is no backend", w.Endpoints[0])
+		}
 	}
 }
 

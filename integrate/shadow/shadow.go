@@ -26,6 +26,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/integrate/internal/shadowing"
+	"github.com/xdslb/xdslb/integrate/internal/weights"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
@@ -40,7 +41,8 @@ import (
 // route matches at all. The two may get an update at different times, so an RPC is a difference
 // only if no configuration explains it that was in force in the second before the RPC, or comes
 // into force in the second after it. The endpoint is not compared, since it depends on
-// connections.
+// connections. Instead, a Shadow reports and logs the clusters whose endpoints have different
+// weights, with the shares that each endpoint is expected to get from both.
 //
 // Each RPC takes 9 more allocations, 0.8 KB and about a microsecond (bench/README.md).
 //
@@ -64,16 +66,24 @@ const (
 	// its weight, by 6 standard deviations in 4096 RPCs or more. It counts once for each
 	// configuration. Routes for fractions of RPCs, and routes with HTTP filters, are not compared.
 	Shares = shadowing.Shares
+	// Weights is a cluster whose endpoints have different weights, which grpc-go ignores and xdslb
+	// uses. Each cluster counts once. Report.Weights has the shares.
+	Weights = shadowing.Weights
 )
 
 // Report contains the results of a Shadow so far.
 type Report = shadowing.Report
 
-// New returns a Shadow. It uses the Logger and the fields of the configuration that configure
-// the XdsClient. It fails if the bootstrap cannot be read.
+// Shift is a priority of a cluster whose endpoints get other shares of the RPCs from xdslb than
+// from grpc-go, because their weights differ. The shares are those of equally loaded endpoints
+// that are all READY, without zone-aware routing.
+type Shift = weights.Shift
+
+// New returns a Shadow. It uses the Logger, IgnoreEndpointWeights and the fields of the
+// configuration that configure the XdsClient. It fails if the bootstrap cannot be read.
 func New(cfg integrate.Config) (*Shadow, error) {
 	boot, options, err := cfg.XdsClient()
-	return &Shadow{comparer: shadowing.New(cfg.Logger), boot: boot, options: options}, err
+	return &Shadow{comparer: shadowing.New(cfg.Logger, cfg.IgnoreEndpointWeights), boot: boot, options: options}, err
 }
 
 // DialOptions returns the options for the channel, whose target is of scheme xds. They should

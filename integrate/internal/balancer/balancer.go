@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/xdslb/xdslb/integrate/internal/serial"
+	"github.com/xdslb/xdslb/integrate/internal/weights"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
 )
@@ -147,6 +148,7 @@ func (b *Balancer) Close() {
 	b.rt.Close()
 	b.closeClusters()
 	b.publisher.close()
+	weights.Close(b.rec.log)
 	b.rec.log.Close()
 	serial.Halt(&b.watch.timer)
 	stop, metrics := b.stopWatch, b.rec.metrics

@@ -4,11 +4,10 @@
 package balancer
 
 import (
-	"log/slog"
 	"math"
 	"slices"
-	"sync/atomic"
 
+	"github.com/xdslb/xdslb/integrate/internal/weights"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
 )
@@ -51,14 +50,7 @@ func (a *adaptation) config(list *clusterList, cfg *picker.Config, changed []int
 
 // needsOwn reports whether the leaf must be adapted.
 func (a *adaptation) needsOwn(l picker.Leaf) bool {
-	return a.opts.IgnoreEndpointWeights && weighs(&l.Policy) || l.Policy.Subset > 0 || a.refuses(&l)
-}
-
-// weighs reports whether a policy uses endpoint weights and could ignore them: ring hash and
-// Maglev could not.
-func weighs(p *picker.Policy) bool {
-	return p.Kind == picker.PolicyEDF || p.Kind == picker.PolicyLeastRequest && !p.Least.IgnoreWeights ||
-		p.Kind == picker.PolicyLeastLatency && !p.Latency.IgnoreWeights
+	return a.opts.IgnoreEndpointWeights && weights.Apply(&l.Policy) || l.Policy.Subset > 0 || a.refuses(&l)
 }
 
 // ignoreWeights changes a policy that weighs endpoints into its unweighted equivalent.
@@ -85,7 +77,7 @@ func (a *adaptation) cluster(cc *picker.Cluster) *picker.Cluster {
 		if a.refuses(l) {
 			a.refuse(l)
 		}
-		if a.opts.IgnoreEndpointWeights && weighs(&l.Policy) {
+		if a.opts.IgnoreEndpointWeights && weights.Apply(&l.Policy) {
 			ignoreWeights(&l.Policy)
 		}
 		if n := l.Policy.Subset; n > 0 {
@@ -98,41 +90,16 @@ func (a *adaptation) cluster(cc *picker.Cluster) *picker.Cluster {
 	return &out
 }
 
-// WeightsNoted reports whether noteWeights has logged its line.
-var WeightsNoted atomic.Bool
-
-// noteWeights logs, once per process, that endpoint weights are used, since grpc-go's own xDS
-// ignores them (D2, A27-EDSP-5) and traffic shifts after a migration. Only changed clusters are
-// examined.
+// noteWeights logs which of the changed clusters have endpoints of different weights.
 func (a *adaptation) noteWeights(cfg *picker.Config, changed []int) {
-	if a.standalone || a.simulated || WeightsNoted.Load() {
+	if a.standalone || a.simulated {
 		return
 	}
+	var names []string
 	for _, i := range changed {
-		if cc := cfg.Clusters[i]; weightsCount(cc) && !WeightsNoted.Swap(true) {
-			a.rec.write(slog.LevelWarn, "xdslb: endpoints of a cluster have different weights, and ROUND_ROBIN and LEAST_REQUEST use them, "+
-				"unlike in google.golang.org/grpc/xds. Config.IgnoreEndpointWeights gives all endpoints of a locality the same share. This is logged once.", cc.Name)
-			return
+		if c := cfg.Clusters[i]; !weights.Noted(c.Name) && weights.Matter(c) {
+			names = append(names, c.Name)
 		}
 	}
-}
-
-// weightsCount reports whether ignoring endpoint weights would make a difference to a cluster.
-func weightsCount(cc *picker.Cluster) bool {
-	for i := range cc.Leaves {
-		l := &cc.Leaves[i]
-		if !weighs(&l.Policy) {
-			continue
-		}
-		for _, p := range l.Priorities {
-			for _, loc := range p.Localities {
-				for _, e := range loc.Endpoints.All() {
-					if e.Weight != loc.Endpoints.At(0).Weight {
-						return true
-					}
-				}
-			}
-		}
-	}
-	return false
+	weights.Note(a.rec.log, names)
 }

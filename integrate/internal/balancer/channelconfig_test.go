@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xdslb/xdslb/integrate/internal/weights"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -88,7 +89,7 @@ func TestWeightsCount(t *testing.T) {
 		{"of a ring", ring(clusterOf("c", prio(unequal))), false, false},
 	} {
 		b, _ := newTestLB(t, Config{IgnoreEndpointWeights: tt.ignore})
-		if got := weightsCount(b.adapt.config(&b.list, configOf(tt.cluster), []int{0}).Clusters[0]); got != tt.want {
+		if got := weights.Matter(b.adapt.config(&b.list, configOf(tt.cluster), []int{0}).Clusters[0]); got != tt.want {
 			t.Errorf("%s: weights count: %v, want %v", tt.name, got, tt.want)
 		}
 	}

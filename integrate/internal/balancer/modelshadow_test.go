@@ -39,7 +39,7 @@ type shadowedCall struct {
 }
 
 func newModelShadow() *modelShadow {
-	return &modelShadow{shadow: shadowing.New(slog.New(slog.DiscardHandler)), found: map[shadowing.Kind]uint64{}}
+	return &modelShadow{shadow: shadowing.New(slog.New(slog.DiscardHandler), true), found: map[shadowing.Kind]uint64{}}
 }
 
 // begin, update, fail and end are what happens to the Shadow; there may be none.

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xdslb/xdslb/integrate/internal/weights"
 	"github.com/xdslb/xdslb/picker"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -126,7 +127,7 @@ func TestSimulation(t *testing.T) {
 // TestSimulationIsApart checks that a simulation shares nothing with the channels of the
 // process: neither circuit breakers nor what is logged once.
 func TestSimulationIsApart(t *testing.T) {
-	WeightsNoted.Store(false)
+	weights.Forget()
 	b, cc := newTestLB(t, Config{})
 	b.set(configOf(clusterOf("cart", prio(eps(1)))))
 	b.to(cc.conn(t, 1), ready)
@@ -146,7 +147,7 @@ func TestSimulationIsApart(t *testing.T) {
 		t.Errorf("%v: the simulation has %d RPCs of a channel in flight, and the process %d breakers of %d", err, onlyCluster(t, x).Status.LeafInUse().InFlight, breakersInUse(), before)
 	}
 	s.Close()
-	if l := b.live()[0]; l.breaker.InFlight() != 1 || WeightsNoted.Load() || breakersInUse() != before {
-		t.Errorf("after the simulation the channel has %d RPCs in flight, %d breakers; noted: %v", l.breaker.InFlight(), breakersInUse(), WeightsNoted.Load())
+	if l := b.live()[0]; l.breaker.InFlight() != 1 || weights.Noted("cart") || breakersInUse() != before {
+		t.Errorf("after the simulation the channel has %d RPCs in flight, %d breakers; noted: %v", l.breaker.InFlight(), breakersInUse(), weights.Noted("cart"))
 	}
 }

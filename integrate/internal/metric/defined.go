@@ -202,7 +202,7 @@ var (
 	})
 	NotHandedOver = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.client.channels_not_handed_over", Unit: "{channel}", Labels: []string{target, "xdslb.variable"},
-		Description: "Channels of the target that the environment hands to google.golang.org/grpc/xds, which cannot serve them, by the variable that decided.",
+		Description: "Channels of the target for which an environment variable selects google.golang.org/grpc/xds, which cannot serve them, by variable.",
 	})
 	MissingInterceptors = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.client.channels_without_interceptors", Unit: "{channel}", Labels: []string{target},

@@ -7,6 +7,7 @@
 //	comparer.go  receives configurations, counts differences
 //	call.go      one RPC, until its difference is settled
 //	state.go     the result of a configuration for an RPC
+//	weights.go   clusters with endpoint weights, which stock ignores
 package shadowing
 
 import (
@@ -20,7 +21,9 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/integrate/internal/weights"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // Kind is the kind of a difference between stock and xdslb.
@@ -40,6 +43,9 @@ const (
 	// weight, by 6 standard deviations in 4096 RPCs or more. It counts once for each
 	// configuration. Routes for fractions of RPCs, and routes with HTTP filters, are not compared.
 	Shares Kind = "shares"
+	// Weights is a cluster whose endpoints have different weights: see Report.Weights. Each
+	// cluster counts once.
+	Weights Kind = "weights"
 )
 
 // Report is a snapshot of the results.
@@ -50,13 +56,18 @@ type Report struct {
 	// Pending is the number of calls with differences that are not settled.
 	Pending     int
 	Differences map[Kind]uint64
+	// Weights are the clusters of the current configuration whose endpoints get other shares of
+	// the RPCs from xdslb, with the expected shares of both.
+	Weights []weights.Shift
 }
 
 // A Comparer compares the RPCs of one channel at a time, between Begin and End.
 type Comparer struct {
-	logger *slog.Logger
-	state  atomic.Pointer[state] // nil before the first configuration
-	calls  atomic.Uint64
+	logger        *slog.Logger
+	log           *eventlog.Log // of clusters with endpoint weights
+	ignoreWeights bool
+	state         atomic.Pointer[state] // nil before the first configuration
+	calls         atomic.Uint64
 
 	mu      sync.Mutex
 	target  string // of the channel, while it is not idle
@@ -65,11 +76,16 @@ type Comparer struct {
 	noted   map[Kind]bool
 	pending []call      // with differences that are not settled
 	timer   *time.Timer // runs while calls are pending
+	// weighted are the clusters that were counted as Weights.
+	weighted map[string]bool
 }
 
-// New returns a Comparer that logs the first difference of each kind.
-func New(logger *slog.Logger) *Comparer {
-	return &Comparer{logger: link.LoggerOr(logger), found: map[Kind]uint64{}, noted: map[Kind]bool{}}
+// New returns a Comparer that logs the first difference of each kind. ignoreWeights is whether
+// xdslb would ignore endpoint weights, as stock does.
+func New(logger *slog.Logger, ignoreWeights bool) *Comparer {
+	s := &Comparer{logger: link.LoggerOr(logger), ignoreWeights: ignoreWeights, found: map[Kind]uint64{}, noted: map[Kind]bool{}, weighted: map[string]bool{}}
+	s.log = eventlog.NewLog(func() *slog.Logger { return s.logger })
+	return s
 }
 
 // Begin begins to compare the RPCs of a target. It fails if it compares a target already, and
@@ -93,6 +109,7 @@ func (s *Comparer) Record(metrics *metric.Channel) {
 
 // End removes the target and its configurations.
 func (s *Comparer) End() {
+	weights.Close(s.log)
 	s.mu.Lock()
 	metrics := s.metrics
 	defer metrics.Stop() // without the mutex
@@ -108,9 +125,10 @@ func (s *Comparer) End() {
 
 // Report returns the results so far.
 func (s *Comparer) Report() Report {
+	shifts := s.shifts()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Report{Calls: s.calls.Load(), Pending: len(s.pending), Differences: maps.Clone(s.found)}
+	return Report{Calls: s.calls.Load(), Pending: len(s.pending), Differences: maps.Clone(s.found), Weights: shifts}
 }
 
 // Update implements xds.Watcher.
@@ -120,6 +138,7 @@ func (s *Comparer) Update(cfg *picker.Config) {
 		s.Error(err)
 		return
 	}
+	s.noteWeights(cfg)
 	s.install(next)
 }
 

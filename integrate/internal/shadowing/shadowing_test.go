@@ -16,7 +16,7 @@ import (
 
 // begun returns a Comparer that compares the RPCs of a target.
 func begun() *Comparer {
-	s := New(nil)
+	s := New(nil, false)
 	s.Begin("xds:///shadow.test")
 	return s
 }
