@@ -51,7 +51,7 @@ func TestHandedOverShows(t *testing.T) {
 	}
 	of := fmt.Sprintf("/?channel=%d", s.Channel)
 	text := get(t, page, of)
-	for _, want := range []string{target, "READY", "uses google.golang.org/grpc/xds", "1 note", "Note:", "XDSLB_DISABLE has", "&lt;b&gt;", "take the pattern out of XDSLB_DISABLE, and restart the program"} {
+	for _, want := range []string{target, "READY", "uses google.golang.org/grpc/xds", "Note:", "XDSLB_DISABLE has", "&lt;b&gt;", "take the pattern out of XDSLB_DISABLE, and restart the program"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q: %s", want, text)
 		}
