@@ -116,7 +116,8 @@ const (
 func (p *plan) retries() bool { return p.number%3 > 0 }
 
 // retry has the RPCs of two of three plans retried: by gRPC, unless there is a budget, or by
-// interceptors, and in half of the plans elsewhere. In hedged worlds it is interceptors.
+// interceptors, and in half of the plans elsewhere. In hedged worlds, and with a per_try_timeout,
+// it is interceptors.
 func (p *plan) retry(r *routev3.Route) {
 	switch p.number % 3 {
 	case 1:
@@ -126,6 +127,9 @@ func (p *plan) retry(r *routev3.Route) {
 	}
 	if p.retries() && p.number%2 == 1 {
 		previousHosts(r)
+	}
+	if p.retries() && p.number%4 == 1 {
+		r.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(time.Hour)
 	}
 	if p.retries() && p.hedged {
 		r.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(100 * time.Millisecond)

@@ -269,14 +269,15 @@ type HashPolicy struct {
 // RetryPolicy is the retry policy of A44, with defaults filled in.
 type RetryPolicy struct {
 	On          []uint32      // gRPC status codes that are retried
+	OnTimeout   bool          // attempts that exceed PerTryTimeout are retried
 	MaxAttempts int           // maximum number of attempts, including the first: 2 to 5
 	BaseBackoff time.Duration // before the first retry, before jitter; at least 1 ms, default 25 ms
 	MaxBackoff  time.Duration // maximum of the backoff, which doubles with each retry; default 10 · BaseBackoff
 	// OtherHosts excludes endpoints of previous attempts, as long as other endpoints are READY
 	// (Envoy's previous_hosts).
 	OtherHosts bool
-	// PerTryTimeout is the time after which a hedged RPC starts another attempt; 0 means no
-	// hedging. Other RPCs ignore it (A44).
+	// PerTryTimeout limits the duration of an attempt, which is then canceled; 0 means no limit. If
+	// the route is hedged, the attempt continues and another one is started.
 	PerTryTimeout time.Duration
 }
 

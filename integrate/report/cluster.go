@@ -224,6 +224,10 @@ type RetryStatus struct {
 	MaxBackoff  string   `json:"max_backoff"`
 	OtherHosts  bool     `json:"other_hosts,omitempty"` // attempts avoid the endpoints of earlier attempts
 	Hedged      bool     `json:"hedged,omitempty"`      // unary RPCs of idempotent methods
+	// PerTryTimeout is the time after which an attempt is canceled, and retried if RetriesTimeouts
+	// is set. A hedged attempt continues, and another one is started.
+	PerTryTimeout   string `json:"per_try_timeout,omitempty"`
+	RetriesTimeouts bool   `json:"retries_timeouts,omitempty"`
 }
 
 // ZonesStatus describes how a cluster chooses a locality, if its policy does not only use the

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -158,7 +159,17 @@ func Actions(r *RouteStatus) (actions []string) {
 		if p.OtherHosts || p.Hedged {
 			hosts = ", on other endpoints"
 		}
-		add("%s on %s: at most %d attempts, backoff %s to %s%s%s", kind, strings.Join(p.On, ", "), p.MaxAttempts, p.BaseBackoff, p.MaxBackoff, hosts, by)
+		on := p.On
+		if p.RetriesTimeouts {
+			on = append(slices.Clip(on), "per_try_timeout")
+		}
+		add("%s on %s: at most %d attempts, backoff %s to %s%s%s", kind, strings.Join(on, ", "), p.MaxAttempts, p.BaseBackoff, p.MaxBackoff, hosts, by)
+		switch {
+		case p.Hedged:
+			add("another attempt is started if one takes %s", p.PerTryTimeout)
+		case p.PerTryTimeout != "":
+			add("per_try_timeout %s", p.PerTryTimeout)
+		}
 	}
 	if r.Hash != nil {
 		add("hash policies: %s", list(r.Hash))

@@ -82,8 +82,8 @@ var everyField = map[protoreflect.FullName]fieldsOf{
 		done: "name weight typed_per_filter_config cluster_header", // without name is refused
 	},
 	"envoy.config.route.v3.RetryPolicy": {
-		done:  "retry_on num_retries retry_host_predicate host_selection_retry_max_attempts retry_back_off",
-		named: "per_try_timeout retry_priority",
+		done:  "retry_on num_retries retry_host_predicate host_selection_retry_max_attempts retry_back_off per_try_timeout",
+		named: "retry_priority",
 		none:  "retriable_status_codes", // of HTTP
 	},
 	"envoy.config.route.v3.HedgePolicy": {done: "hedge_on_per_try_timeout", named: "initial_requests"},

@@ -33,18 +33,26 @@ var retryCodes = map[string]uint32{
 // until it finds a host that was not tried; here such a host is found directly if it exists.
 const previousHosts = "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
 
-// retryPolicy converts a retry policy (A44). It returns nil if the policy allows no retries,
+// timeoutConditions are the conditions of retry_on for attempts that exceed per_try_timeout. Envoy
+// resets such an attempt, and retries it under its conditions for resets. DEADLINE_EXCEEDED is the
+// status of the attempt here.
+var timeoutConditions = []string{"deadline-exceeded", "5xx", "gateway-error", "reset"}
+
+// retryPolicy converts a retry policy (A44, and Envoy's per_try_timeout). It returns nil if the policy allows no retries,
 // although a route's policy then still replaces that of its virtual host.
 func retryPolicy(m *routev3.RetryPolicy, p *path) *picker.RetryPolicy {
 	if m == nil {
 		return nil
 	}
 	r := &picker.RetryPolicy{MaxAttempts: 2}
+	r.PerTryTimeout = p.dot("per_try_timeout").duration(m.GetPerTryTimeout())
 	for s := range strings.SplitSeq(m.GetRetryOn(), ",") {
-		code, ok := retryCodes[lower(strings.TrimSpace(s))]
+		s = lower(strings.TrimSpace(s))
+		code, ok := retryCodes[s]
 		if ok && !slices.Contains(r.On, code) {
 			r.On = append(r.On, code)
 		}
+		r.OnTimeout = r.OnTimeout || r.PerTryTimeout > 0 && slices.Contains(timeoutConditions, s)
 	}
 	if m.GetNumRetries() != nil {
 		n := m.GetNumRetries().GetValue()
@@ -64,9 +72,11 @@ func retryPolicy(m *routev3.RetryPolicy, p *path) *picker.RetryPolicy {
 		p.to.ignore("retry_priority " + quote(of.GetName()))
 	}
 	p.to.ignoreIn(m)
-	r.PerTryTimeout = p.dot("per_try_timeout").duration(m.GetPerTryTimeout())
 	r.BaseBackoff, r.MaxBackoff = backoff(m.GetRetryBackOff(), p.dot("retry_back_off"))
-	if len(r.On) == 0 {
+	if len(r.On) == 0 && !r.OnTimeout {
+		if r.PerTryTimeout > 0 {
+			p.to.ignore("RetryPolicy.per_try_timeout without a supported condition in retry_on")
+		}
 		if m.GetRetryOn() != "" {
 			p.to.ignore("retry_on " + quote(m.GetRetryOn()) + ", which contains no gRPC status to retry")
 		}

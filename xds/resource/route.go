@@ -72,9 +72,6 @@ func (d *decoder) action(m *routev3.RouteAction, r *picker.Route, p *path) (keep
 		r.Hedge = false
 		d.ignore("HedgePolicy.hedge_on_per_try_timeout without RetryPolicy.per_try_timeout")
 	}
-	if r.Retry != nil && r.Retry.PerTryTimeout > 0 && !r.Hedge {
-		d.ignore("RetryPolicy.per_try_timeout without hedge_on_per_try_timeout (A44)")
-	}
 	return true
 }
 

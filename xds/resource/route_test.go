@@ -224,7 +224,13 @@ func TestRetryPolicy(t *testing.T) {
 		{`"retryOn": "internal", "retryBackOff": {"baseInterval": "0.000001s"}`, "[13] 2 1ms 10ms"},
 		{`"retryOn": "internal", "retryBackOff": {"baseInterval": "0.0001s", "maxInterval": "0.0002s"}`, "[13] 2 1ms 1ms"},
 		{`"retryOn": "internal", "retryBackOff": {"baseInterval": "315576000000s"}`, fmt.Sprint("[13] 2 ", time.Duration(math.MaxInt64), " ", time.Duration(math.MaxInt64/10*10))},
-		{`"retryOn": "internal", "perTryTimeout": "1s", "retryHostPredicate": [{"name": "x"}]`, "[13] 2 25ms 250ms"},
+		{`"retryOn": "internal", "perTryTimeout": "1s", "retryHostPredicate": [{"name": "x"}]`, "[13] 2 25ms 250ms timeout 1s"},
+		{`"retryOn": "internal,reset", "perTryTimeout": "1s"`, "[13] 2 25ms 250ms timeout 1s retried"},
+		{`"retryOn": "deadline-exceeded", "perTryTimeout": "1s"`, "[4] 2 25ms 250ms timeout 1s retried"},
+		{`"retryOn": "gateway-error", "perTryTimeout": "1s"`, "[] 2 25ms 250ms timeout 1s retried"},
+		{`"retryOn": "5xx", "perTryTimeout": "1s"`, "[] 2 25ms 250ms timeout 1s retried"},
+		{`"retryOn": "5xx", "perTryTimeout": "0s"`, "none"},
+		{`"retryOn": "retriable-4xx", "perTryTimeout": "1s"`, "none"},
 		{`"retryOn": "internal", "hostSelectionRetryMaxAttempts": 5, "retryPriority": {"name": "p"}`, "[13] 2 25ms 250ms"},
 		{`"retryOn": "internal", "retryHostPredicate": [{"name": "x", "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"}}]`, "[13] 2 25ms 250ms others"},
 	}
@@ -235,6 +241,12 @@ func TestRetryPolicy(t *testing.T) {
 		text := fmt.Sprint(r.On, r.MaxAttempts, r.BaseBackoff, r.MaxBackoff)
 		if r.OtherHosts {
 			text += " others"
+		}
+		if r.PerTryTimeout > 0 {
+			text += fmt.Sprint(" timeout ", r.PerTryTimeout)
+		}
+		if r.OnTimeout {
+			text += " retried"
 		}
 		return text
 	}

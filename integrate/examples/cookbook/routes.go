@@ -129,15 +129,30 @@ func HashPolicy() *routev3.RouteConfiguration {
 func Retries() *routev3.RouteConfiguration {
 	r := all()
 	r.GetRoute().RetryPolicy = &routev3.RetryPolicy{
-		RetryOn:      "unavailable",
-		NumRetries:   number(2),
-		RetryBackOff: &routev3.RetryPolicy_RetryBackOff{BaseInterval: seconds(.025), MaxInterval: seconds(.25)},
-		RetryHostPredicate: []*routev3.RetryPolicy_RetryHostPredicate{{
-			Name: "envoy.retry_host_predicates.previous_hosts",
-			ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{
-				TypedConfig: anyOf(&previoushostsv3.PreviousHostsPredicate{}),
-			},
-		}},
+		RetryOn:            "unavailable",
+		NumRetries:         number(2),
+		RetryBackOff:       &routev3.RetryPolicy_RetryBackOff{BaseInterval: seconds(.025), MaxInterval: seconds(.25)},
+		RetryHostPredicate: otherHosts(),
+	}
+	return routes(r)
+}
+
+// otherHosts makes further attempts avoid the endpoints of earlier ones.
+func otherHosts() []*routev3.RetryPolicy_RetryHostPredicate {
+	return []*routev3.RetryPolicy_RetryHostPredicate{{
+		Name: "envoy.retry_host_predicates.previous_hosts",
+		ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{
+			TypedConfig: anyOf(&previoushostsv3.PreviousHostsPredicate{}),
+		},
+	}}
+}
+
+// PerTryTimeout cancels an attempt that takes half a second, and makes another one at another
+// endpoint.
+func PerTryTimeout() *routev3.RouteConfiguration {
+	r := all()
+	r.GetRoute().RetryPolicy = &routev3.RetryPolicy{
+		RetryOn: "unavailable,deadline-exceeded", NumRetries: number(2), PerTryTimeout: seconds(.5), RetryHostPredicate: otherHosts(),
 	}
 	return routes(r)
 }

@@ -77,6 +77,18 @@ var routeRecipes = []recipe{
 			w.Errorf("RPCs are answered by %v in %d attempts", n, w.calls())
 		}
 	}},
+	{"PerTryTimeout", "`per_try_timeout`", PerTryTimeout(), func(w *world) {
+		w.backends[0].SetDelay(time.Hour)
+		w.dial()
+		for range 20 {
+			if a := w.call(method); a.err != nil || a.took > 550*time.Millisecond {
+				w.Errorf("an RPC took %v (%v), want 0.5 s and a backoff at most", a.took, a.err)
+			}
+		}
+		if w.backends[0].Calls() == 0 {
+			w.Error("the slow backend got no RPC")
+		}
+	}},
 	{"Hedging", "`hedge_policy`", Hedging(), func(w *world) {
 		w.cfg.Idempotent = func(name string) bool { return name == method }
 		w.backends[0].SetDelay(time.Hour)

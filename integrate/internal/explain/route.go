@@ -68,6 +68,9 @@ func retryStatus(p *picker.RetryPolicy) *report.RetryStatus {
 		return nil
 	}
 	r := &report.RetryStatus{MaxAttempts: p.MaxAttempts, BaseBackoff: p.BaseBackoff.String(), MaxBackoff: p.MaxBackoff.String(), OtherHosts: p.OtherHosts}
+	if p.PerTryTimeout > 0 {
+		r.PerTryTimeout, r.RetriesTimeouts = p.PerTryTimeout.String(), p.OnTimeout
+	}
 	for _, c := range p.On {
 		r.On = append(r.On, codes.Code(c).String())
 	}

@@ -108,12 +108,21 @@ func (a *attempt) store(opts []grpc.CallOption) {
 // RPC.
 var ErrHedgeSuperseded = status.Error(codes.Canceled, "xdslb: attempt canceled: another attempt decided the hedged RPC")
 
-// markSuperseded returns a done that reports ErrHedgeSuperseded if the attempt with this context lost.
-func markSuperseded(ctx context.Context, done func(balancer.DoneInfo)) func(balancer.DoneInfo) {
-	return func(info balancer.DoneInfo) {
-		if status.Code(info.Err) == codes.Canceled && context.Cause(ctx) == ErrHedgeSuperseded {
-			info.Err = ErrHedgeSuperseded
+// causeOf returns the error of an attempt with this context: ErrHedgeSuperseded or errTryTimeout if
+// interceptors canceled it, and otherwise err.
+func causeOf(ctx context.Context, err error) error {
+	if status.Code(err) == codes.Canceled {
+		if cause := context.Cause(ctx); cause == ErrHedgeSuperseded || cause == errTryTimeout {
+			return cause
 		}
+	}
+	return err
+}
+
+// withCause returns a done that reports the error of causeOf.
+func withCause(ctx context.Context, done func(balancer.DoneInfo)) func(balancer.DoneInfo) {
+	return func(info balancer.DoneInfo) {
+		info.Err = causeOf(ctx, info.Err)
 		done(info)
 	}
 }

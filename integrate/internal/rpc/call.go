@@ -310,13 +310,13 @@ func (c *Call) TakeProbed() *picker.EndpointState {
 // Records reports whether Picked has to be called for picks for the RPC. It is false for a nil
 // Call.
 func (c *Call) Records() bool {
-	return c != nil && (c.tried != nil || c.session != nil || c.plan != nil && c.plan.hedge)
+	return c != nil && (c.tried != nil || c.session != nil || c.plan != nil && c.plan.cancels())
 }
 
 // Picked records the result of a pick for an attempt of the RPC: its connection, and for a
 // session its endpoint, which is nil if it supports no sessions. ctx is the attempt's. Attempts
 // of a hedged RPC have their own endpoints, and the session uses the endpoint of the attempt
-// that decides the RPC. Their Done marks attempts that lost: see Result.
+// that decides the RPC. Their Done has the cause if interceptors cancel the attempt: see Result.
 //
 // A pick without Plans does not look up a Call. If an attempt waits for its pick while an
 // update removes the target's last Plans, and the attempt then loses, it counts as canceled,
@@ -327,8 +327,9 @@ func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint, r
 		c.tried.Add(result.SubConn)
 	}
 	hedged := c.plan != nil && c.plan.hedge
-	if hedged {
-		result.Done = markSuperseded(ctx, result.Done)
+	if c.plan != nil && c.plan.cancels() {
+		result.Done = withCause(ctx, result.Done)
+		c.startTime(ctx)
 	}
 	if c.session == nil {
 		return

@@ -5,7 +5,6 @@ package rpc
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -176,7 +175,7 @@ func (r *hedgedCall) end(a *attempt) (again time.Duration, err error) {
 	again, err = r.after(a.err, len(a.header) > 0, a.trailer)
 	if err != nil {
 		// A refusal by a pick, a pushback or the limit ends further attempts, but not active ones.
-		r.stopped = r.stopped || r.call.final() || slices.Contains(r.policy.On, uint32(status.Code(a.err))) && len(a.header) == 0
+		r.stopped = r.stopped || r.call.final() || r.retriable(a.err) && len(a.header) == 0
 		if r.stopped && r.active > 0 {
 			return 0, nil
 		}

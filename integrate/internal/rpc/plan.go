@@ -269,6 +269,10 @@ func (p *plan) needed() bool {
 	return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.probesFirst
 }
 
+// cancels reports whether interceptors may cancel attempts: hedges that lost, and attempts that
+// exceed the per_try_timeout.
+func (p *plan) cancels() bool { return p.retry != nil && p.retry.PerTryTimeout > 0 }
+
 // HasSessions reports whether a route's RPCs may belong to sessions (A55).
 func (p *Plans) HasSessions() bool { return p.any(func(p *plan) bool { return p.session }) }
 

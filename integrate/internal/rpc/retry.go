@@ -67,15 +67,15 @@ func (r *retries) next(ctx context.Context, a *attempt, err error, headers bool,
 }
 
 // after returns how long to wait for another attempt after one that failed with err, or the
-// error of the RPC if no attempt follows. An attempt that got response headers is final, and so
-// is an attempt that the server forbids to repeat, or that a pick ended.
+// error of the RPC if no attempt follows. An attempt that got response headers is final unless it
+// exceeded its time, and so is an attempt that the server forbids to repeat, or that a pick ended.
 func (r *retries) after(err error, headers bool, trailer metadata.MD) (wait time.Duration, end error) {
 	r.failure = err
-	if headers || r.call.final() || len(trailer) == 0 && isLocal(err) {
+	if r.call.final() || err != errTryTimeout && (headers || len(trailer) == 0 && isLocal(err)) {
 		return 0, err
 	}
 	pushback, pushed, again := pushbackOf(trailer)
-	if again && !slices.Contains(r.policy.On, uint32(status.Code(err))) {
+	if again && !r.retriable(err) {
 		return 0, err
 	}
 	throttled := r.throttle().fail()
@@ -97,6 +97,14 @@ func (r *retries) after(err error, headers bool, trailer metadata.MD) (wait time
 		wait, r.backoff = pushback, r.policy.BaseBackoff
 	}
 	return wait, nil
+}
+
+// retriable reports whether the policy retries attempts that fail with err.
+func (r *retries) retriable(err error) bool {
+	if err == errTryTimeout {
+		return r.policy.OnTimeout
+	}
+	return slices.Contains(r.policy.On, uint32(status.Code(err)))
 }
 
 // acquire reports whether the limits of the channel and the cluster allow another attempt, and
@@ -179,7 +187,7 @@ func (r unaryRPC) retry() error {
 	for {
 		a := new(attempt)
 		r.opts = attempts.begin(a, opts)
-		err := r.attempt()
+		err := r.timedAttempt()
 		if a.hasStream() {
 			last = a
 		}

@@ -52,6 +52,7 @@ type retriedStream struct {
 type streamAttempt struct {
 	grpc.ClientStream
 	attempt
+	timer     *tryTimer             // nil if its time is not limited
 	receiving sync.Mutex            // held by calls of RecvMsg until the stream is committed
 	heading   sync.Mutex            // held by calls of Header, which returns before RecvMsg if the response has headers and no message
 	end       atomic.Pointer[error] // error of the RPC, if the attempt was the last and failed; nil once it was returned
@@ -81,9 +82,13 @@ func (s *retriedStream) openLocked() error {
 	for {
 		a := new(streamAttempt)
 		rpc := s.rpc
+		rpc.ctx, a.timer = rpc.call.plan.timed(rpc.ctx)
 		rpc.opts = append(s.retries.begin(&a.attempt, rpc.opts), grpc.OnFinish(func(err error) { s.onAttemptFinished(a, err) }))
 		var err error
 		if a.ClientStream, err = rpc.attempt(); err == nil {
+			if a.timer != nil {
+				a.ClientStream = timedStream{a.ClientStream, a}
+			}
 			s.current = a
 			err = s.replayLocked(a)
 		}
@@ -91,6 +96,7 @@ func (s *retriedStream) openLocked() error {
 			return nil
 		}
 		headers, trailer := a.outcome()
+		a.timer.release()
 		if err := s.retries.next(s.rpc.ctx, &a.attempt, err, headers, trailer); err != nil {
 			return err
 		}
@@ -182,6 +188,7 @@ func (s *retriedStream) commitLocked() {
 	if s.committed.CompareAndSwap(nil, s.current) {
 		if s.current != nil {
 			s.current.release()
+			s.current.timer.stop()
 		}
 		s.sent = nil
 	}
@@ -221,8 +228,10 @@ func (s *retriedStream) record(a *streamAttempt, size int, send func(grpc.Client
 // operation of the application handles a failure, unless the channel is closed: there may be no
 // further operation then.
 func (s *retriedStream) onAttemptFinished(a *streamAttempt, err error) {
+	err = a.timer.cause(err)
 	a.overErr = err
 	a.over.Store(true)
+	a.timer.release()
 	switch {
 	case s.committed.Load() == a:
 		s.finish(a, err)

@@ -1,0 +1,236 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// stalling returns server options of a backend that does not answer the first attempts of an RPC,
+// and the number of attempts it has got.
+func stalling(attempts int) (opts []grpc.ServerOption, got *atomic.Int64) {
+	got = new(atomic.Int64)
+	stall := func(ctx context.Context) error {
+		got.Add(1)
+		previous := 0
+		if v := metadata.ValueFromIncomingContext(ctx, "grpc-previous-rpc-attempts"); len(v) > 0 {
+			previous, _ = strconv.Atoi(v[0])
+		}
+		if previous < attempts {
+			<-ctx.Done()
+			return status.FromContextError(ctx.Err()).Err()
+		}
+		return nil
+	}
+	return []grpc.ServerOption{
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			if err := stall(ctx); err != nil {
+				return nil, err
+			}
+			return handler(ctx, req)
+		}),
+		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			if err := stall(s.Context()); err != nil {
+				return err
+			}
+			return handler(srv, s)
+		}),
+	}, got
+}
+
+// perTry returns a route whose attempts are limited to 100 ms, with at most two retries.
+func perTry(on string) *routev3.Route {
+	r := retried(xdstest.Route("", target), 2)
+	r.GetRoute().RetryPolicy.RetryOn = on
+	r.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(100 * time.Millisecond)
+	return r
+}
+
+// halfClosed makes a stream that sends one message, and receives until its end.
+func halfClosed(ctx context.Context, cc *grpc.ClientConn) error {
+	s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.Send(new(testgrpc.StreamingOutputCallRequest)); err != nil && err != io.EOF {
+		return err
+	}
+	if err := s.CloseSend(); err != nil {
+		return err
+	}
+	for {
+		if _, err := s.Recv(); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// TestPerTryTimeout: an attempt that exceeds per_try_timeout is canceled, and retried if retry_on
+// has deadline-exceeded or one of Envoy's conditions for resets, within the RPC's deadline.
+func TestPerTryTimeout(t *testing.T) {
+	const try = 100 * time.Millisecond
+	for _, tt := range []struct {
+		name     string
+		on       string
+		stalls   int // attempts
+		deadline time.Duration
+		attempts int64
+		took     time.Duration // besides backoffs
+		code     codes.Code
+	}{
+		{name: "no timeout", on: "unavailable", attempts: 1},
+		{name: "deadline-exceeded", on: "unavailable,deadline-exceeded", stalls: 1, attempts: 2, took: try},
+		{name: "5xx", on: "5xx", stalls: 1, attempts: 2, took: try},
+		{name: "gateway-error", on: "gateway-error,unavailable", stalls: 2, attempts: 3, took: 2 * try},
+		{name: "reset", on: "connect-failure,reset", stalls: 1, attempts: 2, took: try},
+		{name: "not a condition", on: "unavailable", stalls: 1, attempts: 1, took: try, code: codes.DeadlineExceeded},
+		{name: "all attempts", on: "5xx", stalls: 9, attempts: 3, took: 3 * try, code: codes.DeadlineExceeded},
+		{name: "deadline", on: "5xx", stalls: 9, deadline: try / 2, attempts: 1, took: try / 2, code: codes.DeadlineExceeded},
+		{name: "deadline of the second attempt", on: "5xx", stalls: 9, deadline: try * 3 / 2, attempts: 2, took: try * 3 / 2, code: codes.DeadlineExceeded},
+	} {
+		for kind, rpc := range map[string]func(context.Context, *grpc.ClientConn) error{
+			"unary": func(ctx context.Context, cc *grpc.ClientConn) error {
+				_, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, new(testgrpc.SimpleRequest))
+				return err
+			},
+			"stream": halfClosed,
+		} {
+			t.Run(tt.name+"/"+kind, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					opts, got := stalling(tt.stalls)
+					backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: b.net.Listen, Server: opts})
+					control := b.control()
+					r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+					r.Routes[0] = xdstest.RouteConfig(target, perTry(tt.on))
+					set(t, control, r)
+					cc := b.dial(b.config(control))
+					if err := integrate.WaitReady(t.Context(), cc, testgrpc.TestService_UnaryCall_FullMethodName); err != nil {
+						t.Fatal(err)
+					}
+					ctx := t.Context()
+					if tt.deadline > 0 {
+						var cancel context.CancelFunc
+						ctx, cancel = context.WithTimeout(ctx, tt.deadline)
+						defer cancel()
+					}
+					begin := time.Now()
+					err := rpc(ctx, cc)
+					if took := time.Since(begin); status.Code(err) != tt.code || took < tt.took || took > tt.took+10*time.Millisecond {
+						t.Errorf("the RPC ends after %v with %v, want %v and %v", took, err, tt.took, tt.code)
+					}
+					if n := got.Load(); n != tt.attempts {
+						t.Errorf("%d attempts, want %d", n, tt.attempts)
+					}
+					time.Sleep(time.Second)
+					if s, err := integrate.StatusOf(cc); err != nil || s.Clusters[0].Leaves[0].InFlight != 0 {
+						t.Errorf("%v RPCs in flight after the end, error %v", s.Clusters[0].Leaves[0].InFlight, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestPerTryTimeoutBegins: the time begins when the attempt has a connection and the request is
+// complete, and ends with the response headers of a stream. Hedged RPCs that cannot be hedged have
+// no limit.
+func TestPerTryTimeoutBegins(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		backends, control := b.backends(1), b.control()
+		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r.Routes[0] = xdstest.RouteConfig(target, perTry("5xx"))
+		endpoints := r.Endpoints
+		r.Endpoints = nil
+		set(t, control, r)
+		cc := b.dial(b.config(control))
+		time.AfterFunc(time.Second, func() { r.Endpoints = endpoints; set(t, control, r) })
+		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil || backends[0].Calls() != 1 {
+			t.Errorf("an RPC that waits a second for an endpoint: %v with %d attempts, want 1", err, backends[0].Calls())
+		}
+
+		client := testgrpc.NewTestServiceClient(cc)
+		backends[0].SetDelay(time.Second)
+		s, err := client.FullDuplexCall(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // not closed for sending
+		if _, err := s.Header(); err != nil {
+			t.Errorf("a stream that sends for a second: %v", err)
+		}
+		_ = s.CloseSend()
+		if _, err := s.Recv(); err != io.EOF {
+			t.Errorf("a stream whose request is complete after its response headers: %v", err)
+		}
+
+		backends[0].SetDelay(50 * time.Millisecond)
+		if s, err = client.FullDuplexCall(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.CloseSend()
+		time.Sleep(time.Second) // the application does not receive
+		if _, err := s.Recv(); err != io.EOF || backends[0].Calls() != 3 {
+			t.Errorf("a stream whose response is not read: %v with %d attempts, want EOF with 1", err, backends[0].Calls()-2)
+		}
+
+		backends[0].SetDelay(time.Second)
+		r.Routes[0] = xdstest.RouteConfig(target, hedged(xdstest.Route("", target), 100*time.Millisecond))
+		set(t, control, r)
+		time.Sleep(time.Second)
+		if _, err := call(t, cc); err != nil || backends[0].Calls() != 4 {
+			t.Errorf("an RPC of a hedged route, whose method is not idempotent: %v with %d attempts, want 1", err, backends[0].Calls()-3)
+		}
+	})
+}
+
+// TestPerTryTimeoutEjects: an attempt that exceeds its time is a failure of its endpoint, with the
+// status DEADLINE_EXCEEDED.
+func TestPerTryTimeoutEjects(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		backends, control := b.backends(2), b.control()
+		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r.Routes[0] = xdstest.RouteConfig(target, perTry("5xx"))
+		r.Clusters[0].OutlierDetection = &clusterv3.OutlierDetection{
+			ConsecutiveGatewayFailure: wrapperspb.UInt32(3), EnforcingConsecutiveGatewayFailure: wrapperspb.UInt32(100), MaxEjectionPercent: wrapperspb.UInt32(50),
+		}
+		set(t, control, r)
+		cc := b.dial(b.config(control))
+		for backends[0].Calls() == 0 || backends[1].Calls() == 0 {
+			_, _ = call(t, cc, grpc.WaitForReady(true))
+		}
+		backends[0].SetDelay(time.Hour)
+		for range 10 {
+			if _, err := call(t, cc); err != nil {
+				t.Error(err)
+			}
+		}
+		before := backends[0].Calls()
+		for range 10 {
+			_, _ = call(t, cc)
+		}
+		if n := backends[0].Calls() - before; n != 0 {
+			t.Errorf("%d of 10 RPCs go to an endpoint whose attempts exceeded their time, want none", n)
+		}
+	})
+}
