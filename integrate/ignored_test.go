@@ -38,7 +38,7 @@ func TestIgnoredIsLogged(t *testing.T) {
 		}
 		r := clusters(backends, nil, routes...)
 		if asks {
-			r.Routes[0].VirtualHosts[0].RequestHeadersToRemove = []string{"x"}
+			r.Routes[0].VirtualHosts[0].ResponseHeadersToRemove = []string{"x"}
 			r.Clusters[0].OutlierDetection = &clusterv3.OutlierDetection{AlwaysEjectOneHost: wrapperspb.Bool(true)}
 			for _, c := range r.Clusters {
 				c.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{ConsistentHashingLbConfig: &clusterv3.Cluster_CommonLbConfig_ConsistentHashingLbConfig{UseHostnameForHashing: true}}
@@ -58,7 +58,7 @@ func TestIgnoredIsLogged(t *testing.T) {
 		if asks {
 			want = []string{
 				"ConsistentHashingLbConfig.use_hostname_for_hashing of 2 clusters", `OutlierDetection.always_eject_one_host of cluster "a"`,
-				"VirtualHost.request_headers_to_remove", `retry_priority "envoy.retry_priorities.previous_priorities"`,
+				"VirtualHost.response_headers_to_remove", `retry_priority "envoy.retry_priorities.previous_priorities"`,
 				`session affinity with a policy that picks by itself of cluster "b"`,
 			}
 		}

@@ -201,13 +201,17 @@ type Route struct {
 	Hedge         bool           // Envoy's hedge_on_per_try_timeout; Retry has a PerTryTimeout
 	Overrides     map[string]any // filter instance name to configuration (A39)
 	HostOverrides map[string]any // from its virtual host, for filters without an entry in Overrides
+	// RequestHeaders are header mutations of all levels except Clusters, in the order of their
+	// evaluation.
+	RequestHeaders []*HeaderMutations
 }
 
 // WeightedCluster is one destination of a route.
 type WeightedCluster struct {
-	Name      string
-	Weight    uint32         // ≥ 1; the sum over a route fits uint32
-	Overrides map[string]any // filter instance name to configuration (A39)
+	Name           string
+	Weight         uint32           // ≥ 1; the sum over a route fits uint32
+	Overrides      map[string]any   // filter instance name to configuration (A39)
+	RequestHeaders *HeaderMutations // evaluated before those of the route; nil if there are none
 }
 
 // StringMatch is a path or string matcher (A28, A63).

@@ -22,6 +22,8 @@ type RouteStatus struct {
 	Retry            *RetryStatus  `json:"retry,omitempty"`
 	Hash             []string      `json:"hash,omitempty"` // hash policies (A42)
 	RewriteAuthority bool          `json:"rewrite_authority,omitempty"`
+	// RequestHeaders are changes of request headers in order, such as `set "x-tenant"`, without values.
+	RequestHeaders []string `json:"request_headers,omitempty"`
 
 	// Explain: Probability is the probability that the RPC uses the route. Mismatch is the first
 	// condition that fails, with the RPC's value. AppliedBy applies timeout and retries.
@@ -35,6 +37,8 @@ type RouteStatus struct {
 type RouteTarget struct {
 	Cluster string  `json:"cluster"`
 	Share   float64 `json:"share"` // of the route's RPCs, by weight
+	// RequestHeaders are changes of request headers before those of the route.
+	RequestHeaders []string `json:"request_headers,omitempty"`
 
 	// Explain, if the RPC may use the route: its outcomes in the cluster, with a sum of 1.
 	Picked    float64 `json:"picked,omitempty"`    // probability of getting an endpoint

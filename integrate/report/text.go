@@ -174,6 +174,14 @@ func Actions(r *RouteStatus) (actions []string) {
 	if r.Hash != nil {
 		add("hash policies: %s", list(r.Hash))
 	}
+	if r.RequestHeaders != nil {
+		add("request headers: %s", list(r.RequestHeaders))
+	}
+	for i := range r.Clusters {
+		if c := &r.Clusters[i]; c.RequestHeaders != nil {
+			add("request headers of cluster %q, first: %s", c.Cluster, list(c.RequestHeaders))
+		}
+	}
 	if r.RewriteAuthority {
 		add("authority rewritten to the hostname of the endpoint")
 	}

@@ -24,7 +24,8 @@ func TestPercent(t *testing.T) {
 func TestRouteTexts(t *testing.T) {
 	half := .5
 	r := &RouteStatus{
-		Path: `begins with "/"`, Conditions: []string{`header "x-canary" is "1"`}, Fraction: &half, Timeout: "1s", AppliedBy: "interceptors",
+		RequestHeaders: []string{`remove "x-a"`, `set "x-b"`},
+		Path:           `begins with "/"`, Conditions: []string{`header "x-canary" is "1"`}, Fraction: &half, Timeout: "1s", AppliedBy: "interceptors",
 		Clusters: []RouteTarget{{Cluster: "a", Share: .25}, {Cluster: "b", Share: .75}},
 		Retry: &RetryStatus{On: []string{"Unavailable"}, MaxAttempts: 2, BaseBackoff: "25ms", MaxBackoff: "250ms", OtherHosts: true,
 			PerTryTimeout: "1s", RetriesTimeouts: true},
@@ -32,7 +33,9 @@ func TestRouteTexts(t *testing.T) {
 	got := []string{Match(r), Destinations(r), strings.Join(Actions(r), "; "), Destinations(&RouteStatus{NotForwarding: true})}
 	for i, want := range []string{
 		`any path, header "x-canary" is "1", runtime fraction 50 %`, "a 25 %, b 75 %",
-		"timeout 1s (applied by interceptors); retries on Unavailable, per_try_timeout: at most 2 attempts, backoff 25ms to 250ms, on other endpoints (applied by interceptors); per_try_timeout 1s", "none: RPCs fail",
+		"timeout 1s (applied by interceptors); retries on Unavailable, per_try_timeout: at most 2 attempts, backoff 25ms to 250ms, on other endpoints (applied by interceptors); per_try_timeout 1s; " +
+			`request headers: remove "x-a", set "x-b"`,
+		"none: RPCs fail",
 	} {
 		if got[i] != want {
 			t.Errorf("text %d is %q, want %q", i, got[i], want)

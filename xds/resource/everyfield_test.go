@@ -49,17 +49,18 @@ var everyField = map[protoreflect.FullName]fieldsOf{
 			"headers_with_underscores_action max_requests_per_connection",
 	},
 	"envoy.config.route.v3.RouteConfiguration": {
-		done: "name virtual_hosts cluster_specifier_plugins",
-		none: "internal_only_headers most_specific_header_mutations_wins validate_clusters max_direct_response_body_size_bytes " +
+		done: "name virtual_hosts cluster_specifier_plugins most_specific_header_mutations_wins request_headers_to_add request_headers_to_remove",
+		none: "internal_only_headers validate_clusters max_direct_response_body_size_bytes " +
 			"ignore_path_parameters_in_path_matching metadata",
 	},
 	"envoy.config.route.v3.VirtualHost": {
-		done: "name domains routes typed_per_filter_config retry_policy hedge_policy",
+		done: "name domains routes typed_per_filter_config retry_policy hedge_policy request_headers_to_add request_headers_to_remove",
 		none: "require_tls virtual_clusters cors include_request_attempt_count include_attempt_count_in_response " +
 			"include_is_timeout_retry_header per_request_buffer_limit_bytes request_body_buffer_limit metadata",
 	},
 	"envoy.config.route.v3.Route": {
-		done: "name match route redirect direct_response filter_action non_forwarding_action typed_per_filter_config",
+		done: "name match route redirect direct_response filter_action non_forwarding_action typed_per_filter_config" +
+			" request_headers_to_add request_headers_to_remove",
 		none: "metadata decorator tracing per_request_buffer_limit_bytes stat_prefix request_body_buffer_limit",
 	},
 	"envoy.config.route.v3.RouteMatch": {
@@ -79,14 +80,16 @@ var everyField = map[protoreflect.FullName]fieldsOf{
 	},
 	"envoy.config.route.v3.WeightedCluster": {done: "clusters", none: "total_weight runtime_key_prefix"},
 	"envoy.config.route.v3.WeightedCluster.ClusterWeight": {
-		done: "name weight typed_per_filter_config cluster_header", // without name is refused
+		done: "name weight typed_per_filter_config cluster_header request_headers_to_add request_headers_to_remove", // without name is refused
 	},
 	"envoy.config.route.v3.RetryPolicy": {
 		done:  "retry_on num_retries retry_host_predicate host_selection_retry_max_attempts retry_back_off per_try_timeout",
 		named: "retry_priority",
 		none:  "retriable_status_codes", // of HTTP
 	},
-	"envoy.config.route.v3.HedgePolicy": {done: "hedge_on_per_try_timeout", named: "initial_requests"},
+	"envoy.config.core.v3.HeaderValueOption": {done: "header append append_action keep_empty_value"},
+	"envoy.config.core.v3.HeaderValue":       {done: "key value", named: "raw_value"},
+	"envoy.config.route.v3.HedgePolicy":      {done: "hedge_on_per_try_timeout", named: "initial_requests"},
 	"envoy.extensions.filters.http.fault.v3.HTTPFault": {
 		done: "delay abort max_active_faults",
 		none: "delay_percent_runtime abort_percent_runtime delay_duration_runtime abort_http_status_runtime max_active_faults_runtime " +

@@ -28,15 +28,13 @@ var ignoredFields = map[protoreflect.FullName][]protoreflect.Name{
 	},
 	"envoy.config.route.v3.RouteConfiguration": {
 		"vhds", "vhost_header", "ignore_port_in_host_matching", "typed_per_filter_config", "request_mirror_policies",
-		"request_headers_to_add", "request_headers_to_remove", "response_headers_to_add", "response_headers_to_remove",
+		"response_headers_to_add", "response_headers_to_remove",
 	},
 	"envoy.config.route.v3.VirtualHost": {
 		"matcher", "rate_limits", "request_mirror_policies", "retry_policy_typed_config",
-		"request_headers_to_add", "request_headers_to_remove", "response_headers_to_add", "response_headers_to_remove",
+		"response_headers_to_add", "response_headers_to_remove",
 	},
-	"envoy.config.route.v3.Route": {
-		"request_headers_to_add", "request_headers_to_remove", "response_headers_to_add", "response_headers_to_remove",
-	},
+	"envoy.config.route.v3.Route":      {"response_headers_to_add", "response_headers_to_remove"},
 	"envoy.config.route.v3.RouteMatch": {"cookies", "dynamic_metadata", "filter_state", "tls_context"},
 	"envoy.config.route.v3.RouteAction": {
 		"metadata_match", "request_mirror_policies", "priority", "rate_limits", "retry_policy_typed_config",
@@ -48,7 +46,7 @@ var ignoredFields = map[protoreflect.FullName][]protoreflect.Name{
 	"envoy.config.route.v3.WeightedCluster":               {"header_name", "use_hash_policy"},
 	"envoy.config.route.v3.WeightedCluster.ClusterWeight": {
 		"metadata_match", "host_rewrite_literal",
-		"request_headers_to_add", "request_headers_to_remove", "response_headers_to_add", "response_headers_to_remove",
+		"response_headers_to_add", "response_headers_to_remove",
 	},
 	"envoy.config.route.v3.RetryPolicy": {
 		"per_try_idle_timeout", "retry_options_predicates", "rate_limited_retry_back_off",

@@ -194,12 +194,12 @@ func TestIgnoredRules(t *testing.T) {
 // of the RouteConfiguration, but not those of other hosts.
 func TestIgnoredApart(t *testing.T) {
 	rc := new(routev3.RouteConfiguration)
-	fromText(t, rc, `{"name": "r", "request_headers_to_remove": ["x"], "virtual_hosts": [
+	fromText(t, rc, `{"name": "r", "response_headers_to_remove": ["x"], "virtual_hosts": [
 		{"domains": ["a"], "rate_limits": [{}]},
 		{"domains": ["b"], "routes": [{"match": {"prefix": ""}, "route": {"cluster": "c", "prefix_rewrite": "/"}}]}]}`)
 	for i, want := range []string{"VirtualHost.rate_limits", "RouteAction.prefix_rewrite"} {
 		host := decodeMessage(t, RouteConfigType, rc).(*RouteConfig).VirtualHosts[i]
-		if want := []string{want, "RouteConfiguration.request_headers_to_remove"}; !slices.Equal(host.Ignored, want) {
+		if want := []string{want, "RouteConfiguration.response_headers_to_remove"}; !slices.Equal(host.Ignored, want) {
 			t.Errorf("host %d: %q, want %q", i, host.Ignored, want)
 		}
 	}

@@ -19,6 +19,7 @@ type hostDefaults struct {
 	retry     *picker.RetryPolicy
 	hedge     bool
 	overrides map[string]any
+	headers   headerLevels
 }
 
 // route converts a route. It returns false if the route must be skipped, as A28 requires for
@@ -33,6 +34,7 @@ func (d *decoder) route(m *routev3.Route, host hostDefaults, p *path) (r picker.
 	keep = d.match(m.GetMatch(), &r, p.dot("match"))
 	r.Overrides = d.overrides(m.GetTypedPerFilterConfig(), p.dot("typed_per_filter_config"))
 	r.Retry, r.Hedge, r.HostOverrides = host.retry, host.hedge, host.overrides
+	r.RequestHeaders = host.headers.of(d.headerMutations(m, p))
 
 	// Any other action leaves the route without clusters: RPCs that match it fail (A36).
 	if action, ok := m.GetAction().(*routev3.Route_Route); ok {
@@ -98,9 +100,10 @@ func (d *decoder) weightedClusters(m *routev3.WeightedCluster, p *path) []picker
 		d.ignoreIn(c)
 		sum += uint64(weight)
 		clusters = append(clusters, picker.WeightedCluster{
-			Name:      p.dot("name").nonEmpty(c.GetName()),
-			Weight:    weight,
-			Overrides: d.overrides(c.GetTypedPerFilterConfig(), p.dot("typed_per_filter_config")),
+			Name:           p.dot("name").nonEmpty(c.GetName()),
+			Weight:         weight,
+			Overrides:      d.overrides(c.GetTypedPerFilterConfig(), p.dot("typed_per_filter_config")),
+			RequestHeaders: d.headerMutations(c, p),
 		})
 	}
 	switch {

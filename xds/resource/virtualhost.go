@@ -25,7 +25,11 @@ func (d *decoder) routeConfig(value []byte, p *path) *RouteConfig {
 		return nil
 	}
 	rc := &RouteConfig{Name: m.GetName(), VirtualHosts: make([]VirtualHost, 0, n)}
-	whole := d.apart(func() { d.ignoreIn(m) })
+	var headers headerLevels
+	whole := d.apart(func() {
+		d.ignoreIn(m)
+		headers = headerLevels{global: d.headerMutations(m, p), specificWins: m.GetMostSpecificHeaderMutationsWins()}
+	})
 	host, hosts := new(routev3.VirtualHost), p.dot("virtual_hosts") // the message is reused for each host
 	for r := (reader{rest: value}); r.next(); {
 		if r.tag != tagVirtualHosts {
@@ -35,7 +39,7 @@ func (d *decoder) routeConfig(value []byte, p *path) *RouteConfig {
 			return nil
 		}
 		var v VirtualHost
-		ignored := d.apart(func() { v = d.virtualHost(r.bytes, host, hosts.at(len(rc.VirtualHosts))) })
+		ignored := d.apart(func() { v = d.virtualHost(r.bytes, host, headers, hosts.at(len(rc.VirtualHosts))) })
 		if v.Ignored = whole; len(ignored) > 0 {
 			v.Ignored = append(ignored, whole...)
 		}
@@ -44,8 +48,9 @@ func (d *decoder) routeConfig(value []byte, p *path) *RouteConfig {
 	return rc
 }
 
-// virtualHost decodes a virtual host into m, and converts it.
-func (d *decoder) virtualHost(value []byte, m *routev3.VirtualHost, p *path) VirtualHost {
+// virtualHost decodes a virtual host into m, and converts it. headers are the mutations of the
+// RouteConfiguration.
+func (d *decoder) virtualHost(value []byte, m *routev3.VirtualHost, headers headerLevels, p *path) VirtualHost {
 	rest, routes := without(value, tagRoutes)
 	if !unmarshalAt(rest, m, p) {
 		return VirtualHost{}
@@ -57,7 +62,9 @@ func (d *decoder) virtualHost(value []byte, m *routev3.VirtualHost, p *path) Vir
 		}
 	}
 	d.ignoreIn(m)
-	defaults := hostDefaults{hedge: hedges(m.GetHedgePolicy(), p)}
+	headers.host = d.headerMutations(m, p)
+	headers.share()
+	defaults := hostDefaults{hedge: hedges(m.GetHedgePolicy(), p), headers: headers}
 	if m.GetRetryPolicy() != nil {
 		defaults.retry = retryPolicy(m.GetRetryPolicy(), p.dot("retry_policy"))
 	}

@@ -188,6 +188,20 @@ func FilterOverride() *routev3.RouteConfiguration {
 	return routes(r, all())
 }
 
+// RequestHeaders adds a header to the RPCs of a route and removes another one. The virtual host sets
+// a header.
+func RequestHeaders() *routev3.RouteConfiguration {
+	r := all()
+	r.RequestHeadersToAdd = []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "x-route", Value: "orders"}}}
+	r.RequestHeadersToRemove = []string{"x-debug"}
+	c := routes(r)
+	c.VirtualHosts[0].RequestHeadersToAdd = []*corev3.HeaderValueOption{{
+		Header:       &corev3.HeaderValue{Key: "x-environment", Value: "production"},
+		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	}}
+	return c
+}
+
 // AutoHostRewrite replaces the authority of RPCs by the hostname of the endpoint.
 func AutoHostRewrite() *routev3.RouteConfiguration {
 	r := all()

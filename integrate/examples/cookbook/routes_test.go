@@ -4,6 +4,7 @@
 package cookbook
 
 import (
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -111,6 +112,13 @@ var routeRecipes = []recipe{
 			w.Errorf("the RPC with the fault: %v", a.err)
 		}
 		wantCluster(w, "orders", w.call(method))
+	}},
+	{"RequestHeaders", "`request_headers_to_add`", RequestHeaders(), func(w *world) {
+		w.dial()
+		a := w.call(method, "x-environment", "test", "x-debug", "1")
+		if got := fmt.Sprint(a.header["x-environment"], a.header["x-route"], a.header["x-debug"]); a.err != nil || got != "[production] [orders] []" {
+			w.Errorf("the headers are %s (%v), want [production] [orders] []", got, a.err)
+		}
 	}},
 	{"AutoHostRewrite", "`auto_host_rewrite`", AutoHostRewrite(), func(w *world) {
 		w.put(Hostnames())

@@ -85,7 +85,11 @@ func (w *world) serve(ctx context.Context, i int) (*emptypb.Empty, error) {
 		report.SetApplicationUtilization(float64(busy) / 100)
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
-	return new(emptypb.Empty), grpc.SetHeader(ctx, metadata.Pairs("backend", strconv.Itoa(i), "authority", md.Get(":authority")[0]))
+	got := metadata.Pairs("backend", strconv.Itoa(i), "authority", md.Get(":authority")[0])
+	for _, name := range []string{"x-environment", "x-route", "x-debug"} {
+		got.Append(name, md.Get(name)...)
+	}
+	return new(emptypb.Empty), grpc.SetHeader(ctx, got)
 }
 
 // serveStream answers RPCs of methods that are not registered.

@@ -85,7 +85,8 @@ var errPickAgain = errors.New("xdslb: pick again")
 // endpoint that answered a probe best, or else any endpoint of its cluster. outside replaces
 // the endpoint at res.Index if its priority is not in use.
 func (s *pickState) pickBound(info balancer.PickInfo, call *rpc.Call, r uint64) (res picker.Result, outside *host) {
-	route, cluster, outcome := call.Resolve(&s.Table, info.Ctx, info.FullMethodName)
+	ctx := call.Unmutated(info.Ctx)
+	route, cluster, outcome := call.Resolve(&s.Table, ctx, info.FullMethodName)
 	if outcome != picker.Picked {
 		return picker.Result{Outcome: outcome, Route: route, Cluster: cluster}, nil
 	}
@@ -97,7 +98,7 @@ func (s *pickState) pickBound(info balancer.PickInfo, call *rpc.Call, r uint64) 
 		res, found = s.Snapshot.PickProbed(route, cluster, chosen, r)
 	}
 	if !found {
-		res = s.Snapshot.PickCluster(info.Ctx, route, cluster, r)
+		res = s.Snapshot.PickCluster(ctx, route, cluster, r)
 	}
 	if tried := call.Tried(); tried != nil {
 		return s.excludeTried(tried, res, outside)

@@ -44,9 +44,28 @@ func Route(index int, r *picker.Route, inherited time.Duration) report.RouteStat
 		sum += float64(r.Clusters[i].Weight)
 	}
 	for i := range r.Clusters {
-		s.Clusters = append(s.Clusters, report.RouteTarget{Cluster: r.Clusters[i].Name, Share: float64(r.Clusters[i].Weight) / sum})
+		c := &r.Clusters[i]
+		s.Clusters = append(s.Clusters, report.RouteTarget{Cluster: c.Name, Share: float64(c.Weight) / sum, RequestHeaders: headerTexts(c.RequestHeaders)})
+	}
+	for _, m := range r.RequestHeaders {
+		s.RequestHeaders = append(s.RequestHeaders, headerTexts(m)...)
 	}
 	return s
+}
+
+// headerTexts describes header mutations, if any, without values, which may be secrets.
+func headerTexts(m *picker.HeaderMutations) (texts []string) {
+	if m == nil {
+		return nil
+	}
+	for _, name := range m.Remove {
+		texts = append(texts, fmt.Sprintf("remove %q", name))
+	}
+	formats := [...]string{picker.AppendHeader: "append %q", picker.AddHeaderIfAbsent: "add %q if absent", picker.SetHeader: "set %q", picker.ReplaceHeaderIfPresent: "replace %q if present"}
+	for i := range m.Add {
+		texts = append(texts, fmt.Sprintf(formats[m.Add[i].Action], m.Add[i].Name))
+	}
+	return texts
 }
 
 func hashPolicyText(h *picker.HashPolicy) string {

@@ -83,6 +83,11 @@ func (x *RPC) Clusters(look func(out *report.RouteTarget, session *report.Sessio
 		for _, to := range x.targets(r) {
 			out := report.RouteTarget{Cluster: x.table.Config.Clusters[to.Cluster].Name, Share: to.Share}
 			out.Filters = x.filters(r.Index, out.Cluster)
+			for _, c := range x.table.Config.Routes[r.Index].Clusters {
+				if c.Name == out.Cluster && out.RequestHeaders == nil {
+					out.RequestHeaders = headerTexts(c.RequestHeaders)
+				}
+			}
 			kernel := x.table.Snapshot.ExplainCluster(x.ctx, int32(r.Index), to.Cluster)
 			if kernel.Err != nil {
 				out.Failure = kernel.Err.Error()

@@ -31,7 +31,7 @@ func UnaryInterceptor(ctx context.Context, method string, req, reply any, cc *gr
 //
 //	Unary     binds it to a route and cluster (Bind), and applies the route's timeout
 //	filter    runs the HTTP filters, one after the other
-//	attempts  makes one attempt, or several: side by side (hedge), or one after the other (retry)
+//	attempts  changes headers, and makes one attempt, or several: side by side (hedge), or one after the other (retry)
 //	attempt   probes endpoints for their load (Call.ask), and has gRPC pick and send
 //
 // HTTP filters may replace all arguments of a grpc.UnaryInvoker. Each further attempt of a
@@ -81,7 +81,7 @@ func (r unaryRPC) filter(i int) error {
 	}, r.opts...)
 }
 
-// attempts makes the attempts that the route's retry policy allows. It calls OnFinish options that
+// attempts changes the headers, and makes the attempts that the route's retry policy allows. It calls OnFinish options that
 // filters have added.
 func (r unaryRPC) attempts() (err error) {
 	p := r.call.plan
@@ -91,6 +91,7 @@ func (r unaryRPC) attempts() (err error) {
 		r.opts = withoutOnFinish(opts)
 		defer func() { finish(opts, err) }()
 	}
+	r.ctx = r.call.mutate(r.ctx)
 	switch {
 	case p.retry == nil:
 		return r.attempt()
@@ -184,6 +185,7 @@ func (r streamRPC) filter(i int) (grpc.ClientStream, error) {
 	if len(p.filters) > 0 {
 		r.call.afterFilters(r.ctx)
 	}
+	r.ctx = r.call.mutate(r.ctx)
 	if p.retry != nil {
 		return r.retry()
 	}

@@ -18,7 +18,8 @@ type plan struct {
 	retry   *picker.RetryPolicy // nil means no retries
 	hedge   bool                // the retry policy also hedges unary RPCs
 	filters []interceptor
-	session bool // one of the filters is stateful session affinity
+	headers []*picker.HeaderMutations // in the order of evaluation
+	session bool                      // one of the filters is stateful session affinity
 	// otherHosts reports whether picks for further attempts avoid endpoints, also for the
 	// attempts of gRPC.
 	otherHosts  bool
@@ -38,6 +39,7 @@ type Plans struct {
 	filters           []string // names
 	timeouts, retries int      // numbers of routes
 	others            int      // number of routes whose retries avoid endpoints
+	headers           int      // number of routes that change request headers
 	probing           bool     // endpoints are probed for each RPC
 
 	kept
@@ -81,7 +83,7 @@ func (p *Plans) plan(m *match, method string) *plan {
 }
 
 // routePlans are the plans of a route. Most routes have one plan. Weighted clusters that override
-// filters (A39) have one more for each of their entries.
+// filters (A39) or change headers have one more for each of their entries.
 type routePlans struct {
 	all       *plan
 	byCluster map[string][]weightedPlan // nil if no entry overrides anything
@@ -137,7 +139,7 @@ type planner struct {
 func (p *planner) plansFor(r *picker.Route, inServiceConfig bool) *routePlans {
 	rp := &routePlans{all: p.planFor(r, &picker.WeightedCluster{}, inServiceConfig)}
 	for i := range r.Clusters {
-		if len(r.Clusters[i].Overrides) == 0 {
+		if len(r.Clusters[i].Overrides) == 0 && r.Clusters[i].RequestHeaders == nil {
 			continue
 		}
 		if rp.byCluster == nil {
@@ -233,6 +235,9 @@ func (p *Plans) count(r *routePlans, inServiceConfig bool) {
 	if r.all.otherHosts {
 		p.others++
 	}
+	if slices.ContainsFunc(r.plans(), func(p *plan) bool { return len(p.headers) > 0 }) {
+		p.headers++
+	}
 	for _, plan := range r.plans() {
 		p.probing = p.probing || plan.probesFirst
 		for _, f := range plan.filters {
@@ -252,6 +257,10 @@ func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceC
 			p.session = p.session || in.session
 		}
 	}
+	p.headers = r.RequestHeaders
+	if c.RequestHeaders != nil {
+		p.headers = slices.Concat([]*picker.HeaderMutations{c.RequestHeaders}, r.RequestHeaders)
+	}
 	p.otherHosts = r.Retry != nil && r.Retry.OtherHosts || hedges(r)
 	p.hedge = hedges(r)
 	if !inServiceConfig {
@@ -266,7 +275,7 @@ func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceC
 // needed reports whether an interceptor has to apply the plan. Otherwise the RPC only needs a
 // Call.
 func (p *plan) needed() bool {
-	return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.probesFirst
+	return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || len(p.headers) > 0 || p.probesFirst
 }
 
 // cancels reports whether interceptors may cancel attempts: hedges that lost, and attempts that

@@ -39,6 +39,9 @@ func (p *Plans) unapplied() (list []string) {
 	if p.timeouts > 0 {
 		list = append(list, fmt.Sprintf("the timeouts of %s", routes(p.timeouts)))
 	}
+	if p.headers > 0 {
+		list = append(list, fmt.Sprintf("changes of request headers, by %d of the routes", p.headers))
+	}
 	if p.probing {
 		list = append(list, "probes for each RPC: xdslb_prequal uses the results of earlier probes")
 	}
@@ -61,7 +64,7 @@ func (ch *Channel) warnUnapplied(t *Table) {
 	}
 	if list := ch.Unapplied(t); len(list) > 0 {
 		p := t.Plans
-		link.WarnOnce(ch.Logger, ch.Target, fmt.Sprintf("lacks %q, %v, %v, %v, %v", p.filters, p.retries > 0, p.timeouts > 0, p.others > 0, p.probing),
+		link.WarnOnce(ch.Logger, ch.Target, fmt.Sprintf("lacks %q, %v, %v, %v, %v, %v", p.filters, p.retries > 0, p.timeouts > 0, p.others > 0, p.headers > 0, p.probing),
 			"some of the configuration is not applied: the channel has no interceptors of xdslb. "+
 				"Make the channel with integrate.NewClient, or with integrate.DialOptions.", "not_applied", strings.Join(list, "; "))
 	}

@@ -1,0 +1,246 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// A headerLog is a server's interceptor that records the headers x-… of attempts. The first attempts
+// of an RPC fail, or are not answered.
+type headerLog struct {
+	fail, stall int
+
+	mu   sync.Mutex
+	seen []string // such as "x-a=1,2 x-b="
+}
+
+func (l *headerLog) record(ctx context.Context) error {
+	md, _ := metadata.FromIncomingContext(ctx)
+	var headers []string
+	for name, values := range md {
+		if strings.HasPrefix(name, "x-") {
+			headers = append(headers, name+"="+strings.Join(values, ","))
+		}
+	}
+	slices.Sort(headers)
+	l.mu.Lock()
+	l.seen = append(l.seen, strings.Join(headers, " "))
+	l.mu.Unlock()
+	previous := 0
+	if v := md.Get("grpc-previous-rpc-attempts"); len(v) > 0 {
+		previous, _ = strconv.Atoi(v[0])
+	}
+	switch {
+	case previous < l.fail:
+		return status.Error(codes.Unavailable, "x")
+	case previous < l.stall:
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return nil
+}
+
+// take returns the headers since the last call.
+func (l *headerLog) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer func() { l.seen = nil }()
+	return l.seen
+}
+
+func (l *headerLog) options() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			if err := l.record(ctx); err != nil {
+				return nil, err
+			}
+			return handler(ctx, req)
+		}),
+		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			if err := l.record(s.Context()); err != nil {
+				return err
+			}
+			return handler(srv, s)
+		}),
+	}
+}
+
+// setHeader is an entry of request_headers_to_add that replaces values.
+func setHeader(name, value string) *corev3.HeaderValueOption {
+	return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: value}, AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD}
+}
+
+// TestRequestHeaders: a route's header mutations are sent with each attempt, whoever makes it, also
+// with HTTP filters and sessions. RPCs that applications make with the same context do not have them.
+func TestRequestHeaders(t *testing.T) {
+	perTry := func(r *routev3.Route) *routev3.Route {
+		r = retried(r, 1)
+		r.GetRoute().RetryPolicy.RetryOn = "5xx"
+		r.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(100 * time.Millisecond)
+		return r
+	}
+	for _, tt := range []struct {
+		name        string
+		route       func(*routev3.Route) *routev3.Route
+		fail, stall int
+		session     bool
+		attempts    int
+	}{
+		{name: "one attempt", attempts: 1},
+		{name: "retries by gRPC", route: func(r *routev3.Route) *routev3.Route { return retried(r, 2) }, fail: 2, attempts: 3},
+		{name: "retries by interceptors", route: func(r *routev3.Route) *routev3.Route { return absent(retried(r, 2), "nobody") }, fail: 2, attempts: 3},
+		{name: "per_try_timeout", route: perTry, stall: 1, attempts: 2},
+		{name: "session", session: true, attempts: 1},
+		{name: "session, retries", session: true, route: func(r *routev3.Route) *routev3.Route { return retried(r, 2) }, fail: 1, attempts: 2},
+		{name: "hedges", route: func(r *routev3.Route) *routev3.Route { return hedged(r, 50*time.Millisecond) }, stall: 1, attempts: 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				log := &headerLog{fail: tt.fail, stall: tt.stall}
+				backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: b.net.Listen, Server: log.options()})
+				control := b.control()
+				route := xdstest.Route("", target)
+				if tt.route != nil {
+					route = tt.route(route)
+				}
+				route.RequestHeadersToRemove = []string{"x-removed"}
+				route.RequestHeadersToAdd = []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "x-added", Value: "route"}}, setHeader("x-set", "route")}
+				r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+				if tt.session {
+					r = statefulService(t, false, backends)
+				}
+				r.Routes[0] = xdstest.RouteConfig(target, route)
+				r.Routes[0].VirtualHosts[0].RequestHeadersToAdd = []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "x-added", Value: "host"}}}
+				set(t, control, r)
+				cfg := b.config(control)
+				cfg.Idempotent = func(string) bool { return true }
+				cc := b.dial(cfg)
+				if err := integrate.WaitReady(t.Context(), cc, testgrpc.TestService_UnaryCall_FullMethodName); err != nil {
+					t.Fatal(err)
+				}
+				ctx := metadata.AppendToOutgoingContext(t.Context(), "x-set", "rpc", "x-removed", "rpc", "x-added", "rpc", "X-Other", "rpc")
+				want := slices.Repeat([]string{"x-added=rpc,route,host x-other=rpc x-set=route"}, tt.attempts)
+				if _, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, new(testgrpc.SimpleRequest)); err != nil {
+					t.Error(err)
+				}
+				if got := log.take(); !slices.Equal(got, want) {
+					t.Errorf("a unary RPC sends the headers\n%q, want\n%q", got, want)
+				}
+				if tt.name == "hedges" {
+					return // streams are not hedged
+				}
+				if err := halfClosed(ctx, cc); err != nil {
+					t.Error(err)
+				}
+				if got := log.take(); !slices.Equal(got, want) {
+					t.Errorf("a stream sends the headers\n%q, want\n%q", got, want)
+				}
+			})
+		})
+	}
+}
+
+// TestRequestHeadersAndPicks: routes and hash policies use the headers before mutations, at all
+// attempts and after updates; a weighted cluster has its own mutations.
+func TestRequestHeadersAndPicks(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		log := new(headerLog)
+		backends := xdstest.NewBackends(t, 4, xdstest.BackendOptions{Listen: b.net.Listen, Server: log.options()})
+		control := b.control()
+		resources := func(version string) xdstest.Resources {
+			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[:3]...)})
+			r.Clusters[0] = xdstest.Cluster(target, target, xdstest.RingHash(1024, 4096))
+			r.Clusters = append(r.Clusters, xdstest.Cluster("other", "other"))
+			r.Endpoints = append(r.Endpoints, xdstest.Endpoints("other", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[3])}))
+			byKey := xdstest.HashHeader(retried(header(xdstest.Route("", target), "x-kind", "hashed"), 2), "x-key")
+			byKey.RequestHeadersToRemove = []string{"x-kind"}
+			byKey.RequestHeadersToAdd = []*corev3.HeaderValueOption{setHeader("x-key", "same"), setHeader("x-version", version)}
+			weighted := xdstest.WeightedRoute("", xdstest.Weighted{Cluster: "other", Weight: 1})
+			weighted.RequestHeadersToAdd = []*corev3.HeaderValueOption{setHeader("x-from", "route")}
+			weighted.GetRoute().GetWeightedClusters().Clusters[0].RequestHeadersToAdd = []*corev3.HeaderValueOption{setHeader("x-from", "cluster"), setHeader("x-cluster", "other")}
+			r.Routes[0] = xdstest.RouteConfig(target, byKey, weighted)
+			return r
+		}
+		set(t, control, resources("1"))
+		cc := b.dial(b.config(control))
+		rpc := func(kv ...string) (backend, sent string) {
+			t.Helper()
+			ctx := metadata.AppendToOutgoingContext(t.Context(), kv...)
+			res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, new(testgrpc.SimpleRequest), grpc.WaitForReady(true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.GetHostname(), log.take()[0]
+		}
+		if backend, sent := rpc("x-kind", "none"); backend != backends[3].Addr().String() || sent != "x-cluster=other x-from=route x-kind=none" {
+			t.Errorf("an RPC of the weighted cluster reaches %s with the headers %q", backend, sent)
+		}
+		byKey := map[string]string{}
+		for _, version := range []string{"1", "2"} {
+			set(t, control, resources(version))
+			time.Sleep(time.Second)
+			for i := range 30 {
+				key := strconv.Itoa(i)
+				backend, sent := rpc("x-kind", "hashed", "x-key", key)
+				if sent != "x-key=same x-version="+version {
+					t.Errorf("key %s, version %s: sent %q", key, version, sent)
+				}
+				if before := byKey[key]; before != "" && before != backend {
+					t.Errorf("key %s changed its backend from %s to %s", key, before, backend)
+				}
+				byKey[key] = backend
+			}
+		}
+		used := map[string]bool{}
+		for _, backend := range byKey {
+			used[backend] = true
+		}
+		if len(used) != 3 || used[backends[3].Addr().String()] {
+			t.Errorf("30 keys use %d backends, want all 3 of the cluster", len(used))
+		}
+		if x, err := integrate.Explain(t.Context(), cc, testgrpc.TestService_UnaryCall_FullMethodName); err != nil || !strings.Contains(x.String(), `request headers of cluster "other", first: set "x-from", set "x-cluster"`) {
+			t.Errorf("the explanation does not show the header mutations (%v):\n%s", err, x)
+		}
+	})
+}
+
+// TestRequestHeadersWithoutInterceptors: a channel without interceptors reports that it does not
+// change headers.
+func TestRequestHeadersWithoutInterceptors(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		backends, control := b.backends(1), b.control()
+		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		route := xdstest.Route("", target)
+		route.RequestHeadersToAdd = []*corev3.HeaderValueOption{setHeader("x-set", "route")}
+		r.Routes[0] = xdstest.RouteConfig(target, route)
+		set(t, control, r)
+		cc := b.dialBare(b.config(control))
+		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := integrate.StatusOf(cc)
+		if err != nil || !slices.ContainsFunc(s.Unapplied, func(u string) bool { return strings.Contains(u, "changes of request headers, by 1 of the routes") }) {
+			t.Errorf("unapplied settings are %q (%v), want the changes of request headers", s.Unapplied, err)
+		}
+	})
+}

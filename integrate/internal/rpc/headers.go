@@ -1,0 +1,112 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file changes request headers as routes require (Envoy's request_headers_to_add and
+// request_headers_to_remove). The last stage does so once for an RPC, after the HTTP filters, so all
+// attempts send the same headers. Picks use the headers before: Envoy selects route, cluster and
+// endpoint first.
+
+// originalKey is the context key of the context that an RPC had before its headers were changed.
+type originalKey struct{ of *Call }
+
+// mutate returns a context with the headers that the RPC's route requires.
+func (c *Call) mutate(ctx context.Context) context.Context {
+	levels := c.mutations()
+	if len(levels) == 0 {
+		return ctx
+	}
+	md, ok := metadata.FromOutgoingContext(ctx) // a copy
+	if !ok {
+		md = metadata.MD{}
+	}
+	for _, m := range levels {
+		applyMutations(md, m)
+	}
+	return context.WithValue(metadata.NewOutgoingContext(ctx, md), originalKey{c}, ctx)
+}
+
+// mutations returns the header mutations of the RPC's route and cluster. The cluster may be that of
+// the RPC's session.
+func (c *Call) mutations() []*picker.HeaderMutations {
+	if c.session != nil && c.matched.plans != nil {
+		if p := c.matched.plans.plan(&c.matched, c.method); p != nil {
+			return p.headers
+		}
+	}
+	return c.plan.headers
+}
+
+// Unmutated returns the context with the headers that the RPC's picks use, of a context that mutate
+// may have returned. It does not look up anything if the route does not change headers.
+func (c *Call) Unmutated(ctx context.Context) context.Context {
+	if c.plan == nil || c.plan.headers == nil && c.session == nil {
+		return ctx
+	}
+	if original, ok := ctx.Value(originalKey{c}).(context.Context); ok {
+		return original
+	}
+	return ctx
+}
+
+// applyMutations changes headers as one level of the configuration requires. Whether a header is
+// present is decided before any is added; values are replaced before others are added.
+func applyMutations(md metadata.MD, m *picker.HeaderMutations) {
+	for _, name := range m.Remove {
+		delete(md, name)
+	}
+	if len(m.Add) == 1 { // the usual case needs no list
+		if h := &m.Add[0]; takesEffect(md, h) {
+			put(md, h)
+		}
+		return
+	}
+	effective := make([]*picker.HeaderMutation, 0, len(m.Add))
+	for i := range m.Add {
+		if h := &m.Add[i]; takesEffect(md, h) {
+			effective = append(effective, h)
+		}
+	}
+	for _, replaces := range []bool{true, false} {
+		for _, h := range effective {
+			if replacing(h) == replaces {
+				put(md, h)
+			}
+		}
+	}
+}
+
+// takesEffect reports whether a mutation's condition holds.
+func takesEffect(md metadata.MD, h *picker.HeaderMutation) bool {
+	switch h.Action {
+	case picker.AddHeaderIfAbsent:
+		return len(md[h.Name]) == 0
+	case picker.ReplaceHeaderIfPresent:
+		return len(md[h.Name]) > 0
+	}
+	return true
+}
+
+// replacing reports whether a mutation replaces existing values.
+func replacing(h *picker.HeaderMutation) bool {
+	return h.Action == picker.SetHeader || h.Action == picker.ReplaceHeaderIfPresent
+}
+
+// put adds the value of a mutation, or replaces existing values.
+func put(md metadata.MD, h *picker.HeaderMutation) {
+	if replacing(h) {
+		md[h.Name] = []string{h.Value}
+		return
+	}
+	md[h.Name] = append(slices.Clip(md[h.Name]), h.Value)
+}
