@@ -38,8 +38,11 @@ type Call struct {
 	// filtered is the route that matches after the HTTP filters, which may change headers
 	// without changing the route.
 	filtered atomic.Int32
-	session  *Session // nil if the RPC has no session (A55)
-	tried    *Tried   // nil unless attempts avoid endpoints
+	// hidden is true if HTTP filters have replaced the context of the RPC: picks do not see the
+	// Call then.
+	hidden  atomic.Bool
+	session *Session // nil if the RPC has no session (A55)
+	tried   *Tried   // nil unless attempts avoid endpoints
 	// probed is the endpoint that the next pick prefers.
 	probed atomic.Pointer[picker.EndpointState]
 	ended  atomic.Bool // by a pick, or by the client before the first pick
@@ -177,7 +180,9 @@ func (c *Call) Failed(err error) {
 
 // final reports whether an RPC that has failed must not be retried, because a pick ended it, or
 // because it failed before its first pick.
-func (c *Call) final() bool { return c != nil && (c.ended.Load() || c.committed.Load() == nil) }
+func (c *Call) final() bool {
+	return c.ended.Load() || c.committed.Load() == nil && !c.hidden.Load()
+}
 
 // refusedUnsent reports whether a filter of the client has refused the RPC before its first
 // pick.
@@ -229,9 +234,10 @@ func (c *Call) commit(t *Table, ctx context.Context, method string) *match {
 	return m
 }
 
-// afterFilters records the route that matches after the HTTP filters, if they could have
-// changed it.
+// afterFilters records the effects of the HTTP filters on the RPC's picks, given the context of
+// its attempts: the route that matches now, if they could have changed it.
 func (c *Call) afterFilters(ctx context.Context) {
+	c.hidden.Store(callIn(ctx) != c)
 	ch := c.channel()
 	if ch == nil || !c.matched.plans.byHeader {
 		return

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"google.golang.org/grpc"
+
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -89,6 +91,32 @@ func (ch *Channel) Close() {
 	if ch.Link.Close() {
 		ch.waiting.wake(true)
 	}
+}
+
+// tableOf returns the table that the channel's picks read at the moment, or nil if RPCs of the
+// channel pass. It waits for a first configuration. An RPC that is wait-for-ready waits also
+// while the target cannot be served, since until then its route is unknown. If ctx ends first,
+// the error names the missing part of the configuration.
+func tableOf(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (*Table, error) {
+	ch := channelOf(ctx, cc)
+	if ch == nil {
+		return nil, nil
+	}
+	if t := ch.Current(); t != nil && t.Snapshot != nil {
+		return t, nil
+	}
+	return waitForTable(ctx, cc, opts)
+}
+
+// channelOf returns the Channel of an RPC's channel, or nil if RPCs of the channel pass. See
+// link.Find.
+func channelOf(ctx context.Context, cc *grpc.ClientConn) *Channel {
+	l := link.Find(ctx, cc)
+	if l == nil {
+		return nil
+	}
+	ch, _ := l.Interceptors.(*Channel)
+	return ch
 }
 
 // withInfo adds the recorded ErrorInfo, if any, to an error. A nil Channel returns the error

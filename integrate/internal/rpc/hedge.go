@@ -28,9 +28,21 @@ import (
 // hedges reports whether a route's unary RPCs are hedged.
 func hedges(r *picker.Route) bool { return r.Hedge && r.Retry != nil }
 
-// mayHedge reports whether the application declares that RPCs of a method may be made twice at the
+// mayHedge reports whether the RPC may be hedged: its method is declared idempotent, and its
+// messages are proto.Messages of a size that gRPC would keep for further attempts. Other RPCs are
+// retried.
+func (r unaryRPC) mayHedge() bool {
+	if !mayRepeat(r.call.channel(), r.call.method) {
+		return false
+	}
+	_, request := r.req.(proto.Message)
+	_, reply := r.reply.(proto.Message)
+	return request && reply && wireSize(r.req, r.opts) <= bufferSize(r.opts)
+}
+
+// mayRepeat reports whether the application declares that RPCs of a method may be made twice at the
 // same time, and logs once that it does not.
-func mayHedge(ch *Channel, method string) bool {
+func mayRepeat(ch *Channel, method string) bool {
 	if idempotent(method) || ch != nil && ch.Idempotent != nil && ch.Idempotent(method) {
 		return true
 	}
@@ -52,19 +64,14 @@ func idempotent(method string) bool {
 	return ok && o.GetIdempotencyLevel() != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN
 }
 
-// hedge makes attempts side by side. RPCs that cannot be hedged, because their messages are not
-// proto.Messages or larger than gRPC would keep, are retried.
+// hedge makes attempts side by side. It requires mayHedge.
 func (r unaryRPC) hedge() error {
-	req, ok := r.req.(proto.Message)
-	reply, both := r.reply.(proto.Message)
-	if !ok || !both || wireSize(r.req, r.opts) > bufferSize(r.opts) {
-		return r.retry()
-	}
+	req, reply := r.req.(proto.Message), r.reply.(proto.Message)
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	defer cancel(nil)
 	policy := r.call.plan.retry
 	race := &hedgedCall{
-		retries: newRetries(r.ctx, policy), rpc: r, ctx: ctx, req: req, reply: reply, replies: reply.ProtoReflect().Type(),
+		retries: newRetries(r.call), rpc: r, ctx: ctx, req: req, reply: reply, replies: reply.ProtoReflect().Type(),
 		ended: make(chan *attempt, policy.MaxAttempts), timer: time.NewTimer(policy.PerTryTimeout),
 	}
 	defer race.timer.Stop()

@@ -40,7 +40,7 @@ func hedge(ctx context.Context, policy *picker.RetryPolicy, req, reply proto.Mes
 	invoker := func(ctx context.Context, _ string, req, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 		return attempt(ctx, req.(proto.Message), reply.(proto.Message), opts)
 	}
-	return unaryRPC{call: &Call{plan: &plan{retry: policy, hedge: true}}, invoker: invoker, ctx: ctx, req: req, reply: reply, opts: opts}.hedge()
+	return unaryRPC{call: planned(ctx, plan{retry: policy, hedge: true}), invoker: invoker, ctx: ctx, req: req, reply: reply, opts: opts}.hedge()
 }
 
 // TestHedge: when attempts are made and which one decides, in milliseconds. The hedging

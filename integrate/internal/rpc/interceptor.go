@@ -95,7 +95,7 @@ func (r unaryRPC) attempts() (err error) {
 	switch {
 	case p.retry == nil:
 		return r.attempt()
-	case p.hedge && mayHedge(r.call.channel(), r.call.method):
+	case p.hedge && r.mayHedge():
 		return r.hedge()
 	default:
 		return r.retry()

@@ -26,16 +26,17 @@ const pushbackKey = "grpc-retry-pushback-ms"
 // retries decides about the attempts at one RPC (A44, A6). It is used by one goroutine at a time.
 type retries struct {
 	policy  *picker.RetryPolicy
-	call    *Call // nil if a filter has replaced the RPC's context
-	made    int   // attempts
+	call    *Call
+	made    int // attempts
 	backoff time.Duration
 	failure error   // the latest
 	budget  *Budget // of the next attempt
 	denied  bool    // a limit refused an attempt; counted once for each RPC
 }
 
-func newRetries(ctx context.Context, policy *picker.RetryPolicy) retries {
-	return retries{policy: policy, call: callIn(ctx), backoff: policy.BaseBackoff}
+func newRetries(call *Call) retries {
+	policy := call.plan.retry
+	return retries{policy: policy, call: call, backoff: policy.BaseBackoff}
 }
 
 // begin begins another attempt, whose options it returns.
@@ -181,7 +182,7 @@ func pushbackOf(trailer metadata.MD) (wait time.Duration, pushed, again bool) {
 // retry makes attempts one after the other. The RPC's options get the results of the last attempt
 // that had a stream, as in gRPC.
 func (r unaryRPC) retry() error {
-	attempts := newRetries(r.ctx, r.call.plan.retry)
+	attempts := newRetries(r.call)
 	opts := r.opts
 	var last *attempt // that had a stream
 	for {

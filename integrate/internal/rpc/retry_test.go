@@ -26,7 +26,7 @@ func retryUnary(ctx context.Context, policy *picker.RetryPolicy, req any, opts [
 	invoker := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 		return attempt(ctx, opts)
 	}
-	return unaryRPC{call: &Call{plan: &plan{retry: policy}}, invoker: invoker, ctx: ctx, req: req, opts: opts}.retry()
+	return unaryRPC{call: planned(ctx, plan{retry: policy}), invoker: invoker, ctx: ctx, req: req, opts: opts}.retry()
 }
 
 // TestRetryUnary is A44 and A6: attempts up to the limit, for the codes of the
@@ -146,6 +146,39 @@ func TestRetryOptions(t *testing.T) {
 				t.Errorf("%s: %d attempts, want %d", tt.name, attempts, tt.attempts)
 			}
 		})
+	}
+}
+
+// planned returns the Call in a context, or else a Call that was picked for, with a plan.
+func planned(ctx context.Context, p plan) *Call {
+	c := callIn(ctx)
+	if c == nil {
+		c = settledCall(nil)
+	}
+	c.plan = &p
+	return c
+}
+
+// TestRetryHiddenCall: the RPC is retried, subject to its channel's throttling, although an HTTP
+// filter replaces the context, so that picks do not find the Call.
+func TestRetryHiddenCall(t *testing.T) {
+	filter := interceptor{unary: func(_ context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		return next(context.Background(), method, req, reply, cc, opts...)
+	}}
+	policy := &picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 4, BaseBackoff: 1, MaxBackoff: 1}
+	ch := NewChannel(link.Options{}, ChannelOptions{})
+	defer ch.Close()
+	call := &Call{plan: &plan{retry: policy, filters: []interceptor{filter}}}
+	call.at.Store(ch)
+	call.matched.plans = new(Plans)
+	ctx := context.WithValue(t.Context(), callKey{}, call)
+	attempts := 0
+	err := unaryRPC{call: call, ctx: ctx, req: new(emptypb.Empty), invoker: func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+		attempts++
+		return status.Error(codes.Unavailable, "x")
+	}}.filter(0)
+	if attempts != 4 || status.Code(err) != codes.Unavailable || ch.Retries() != 3 {
+		t.Errorf("%d attempts, %d counted retries, and error %v; want 4, 3, and UNAVAILABLE", attempts, ch.Retries(), err)
 	}
 }
 

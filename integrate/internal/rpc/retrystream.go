@@ -62,7 +62,7 @@ type streamAttempt struct {
 
 // retry makes attempts until one is committed.
 func (r streamRPC) retry() (grpc.ClientStream, error) {
-	s := &retriedStream{rpc: r, limit: bufferSize(r.opts), retries: newRetries(r.ctx, r.call.plan.retry)}
+	s := &retriedStream{rpc: r, limit: bufferSize(r.opts), retries: newRetries(r.call)}
 	s.mu.Lock()
 	err := s.openLocked()
 	if err == nil {

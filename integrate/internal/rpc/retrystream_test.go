@@ -37,7 +37,7 @@ func retriedChannel(t *testing.T, handler grpc.StreamHandler) *grpc.ClientConn {
 	cc, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
 		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			return streamRPC{&Call{plan: &plan{retry: policy}}, streamer, ctx, desc, cc, method, opts}.retry()
+			return streamRPC{planned(ctx, plan{retry: policy}), streamer, ctx, desc, cc, method, opts}.retry()
 		}))
 	if err != nil {
 		t.Fatal(err)

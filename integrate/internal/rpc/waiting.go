@@ -9,8 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
-
-	"github.com/xdslb/xdslb/integrate/internal/link"
 )
 
 // waiting are the RPCs that wait for a channel's configuration.
@@ -80,32 +78,6 @@ func (w *waiting) AfterWaiting(release func()) {
 	if !wait {
 		release()
 	}
-}
-
-// channelOf returns the Channel of an RPC's channel, or nil if RPCs of the channel pass. See
-// link.Find.
-func channelOf(ctx context.Context, cc *grpc.ClientConn) *Channel {
-	l := link.Find(ctx, cc)
-	if l == nil {
-		return nil
-	}
-	ch, _ := l.Interceptors.(*Channel)
-	return ch
-}
-
-// tableOf returns the table that the channel's picks read at the moment, or nil if RPCs of the
-// channel pass. It waits for a first configuration. An RPC that is wait-for-ready waits also
-// while the target cannot be served, since until then its route is unknown. If ctx ends first,
-// the error names the missing part of the configuration.
-func tableOf(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (*Table, error) {
-	ch := channelOf(ctx, cc)
-	if ch == nil {
-		return nil, nil
-	}
-	if t := ch.Current(); t != nil && t.Snapshot != nil {
-		return t, nil
-	}
-	return waitForTable(ctx, cc, opts)
 }
 
 // waitForTable is the slow path of tableOf. The channel may become idle meanwhile, since gRPC does
