@@ -51,13 +51,13 @@ func (r *xdsResolver) explain(ctx context.Context, method string) (*report.Expla
 		case err == nil:
 			return x, nil
 		case err != balancer.ErrNoConfiguration:
-			return nil, fmt.Errorf("xdslb: channel %q cannot be served: %w", r.Link.Target, err)
+			return nil, fmt.Errorf("xdslb: channel %q cannot be served: %w", r.Channel.Target, err)
 		}
 	}
 	if err := r.waiting(); err != nil {
-		return nil, fmt.Errorf("xdslb: channel %q has no configuration yet: %w", r.Link.Target, err)
+		return nil, fmt.Errorf("xdslb: channel %q has no configuration yet: %w", r.Channel.Target, err)
 	}
-	return nil, fmt.Errorf("xdslb: channel %q has no configuration yet", r.Link.Target)
+	return nil, fmt.Errorf("xdslb: channel %q has no configuration yet", r.Channel.Target)
 }
 
 // checkMethod validates the name of a method.

@@ -41,7 +41,7 @@ func StockMetricName(name string) string {
 // Gauges implements channelmetrics.Resolver.
 func (r *xdsResolver) Gauges(emit metric.Emit) *xds.Client {
 	if r.rollout != nil {
-		emit(metric.NotHandedOver, 1, r.Link.Canonical, r.rollout.Variable)
+		emit(metric.NotHandedOver, 1, r.Channel.Canonical, r.rollout.Variable)
 	}
 	b := r.balancer.Load()
 	if b == nil {

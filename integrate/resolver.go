@@ -99,10 +99,10 @@ func (b *resolverBuilder) build(v *report.RolloutStatus, target resolver.Target,
 			return channelmetrics.Start(target.String(), opts.MetricsRecorder, func(to *metric.Channel) { balancer.Counts(b, to) })
 		},
 	}
-	r.Link = rpc.NewChannel(link.Options{Target: target.URL.String(), Canonical: target.String(), Resolver: r}, rpc.ChannelOptions{
+	r.Channel = rpc.NewChannel(link.Options{Target: target.URL.String(), Canonical: target.String(), Resolver: r}, rpc.ChannelOptions{
 		Waiting: r.waiting, Intercepted: b.intercepted, Logger: b.opts.Logger, Idempotent: b.opts.Idempotent, Throttle: b.opts.RetryThrottling.throttle(),
 	})
-	r.Link.Register() // all fields of r must be set before
+	r.Channel.Register() // all fields of r must be set before
 	r.configure(nil)
 	return r, nil
 }
@@ -166,7 +166,7 @@ type xdsResolver struct {
 func (r *xdsResolver) configure(methods []methodconfig.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	serviceConfig := r.opts.serviceConfig(append(slices.Clip(methods), r.Link.MethodConfig()))
+	serviceConfig := r.opts.serviceConfig(append(slices.Clip(methods), r.Channel.MethodConfig()))
 	if serviceConfig == r.sent {
 		return
 	}
@@ -220,7 +220,7 @@ func (r *xdsResolver) ResolveNow(resolver.ResolveNowOptions) { r.Client.ResolveN
 
 // Close implements resolver.Resolver.
 func (r *xdsResolver) Close() {
-	r.Link.Close()
+	r.Channel.Close()
 	r.start()
-	r.Link.AfterWaiting(r.Client.Release)
+	r.Channel.AfterWaiting(r.Client.Release)
 }

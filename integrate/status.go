@@ -79,8 +79,8 @@ var errNotXDSLB = errors.New("the channel does not use the xdslb resolver")
 // detailed is set.
 func (r *xdsResolver) status(detailed bool) report.TargetStatus {
 	s := report.TargetStatus{
-		Time: time.Now(), Channel: r.Link.Number(), Target: r.Link.Target, Connectivity: connectivity.Connecting.String(),
-		Listener: r.Listener, Authority: r.Authority, Node: r.Node, Rollout: r.rollout,
+		Time: time.Now(), Channel: r.Channel.Number(), Target: r.Channel.Target, Connectivity: connectivity.Connecting.String(),
+		Listener: r.Listener, Authority: r.Authority, Node: r.Node,
 	}
 	var events []eventlog.Event
 	if b := r.balancer.Load(); b != nil {
@@ -91,7 +91,7 @@ func (r *xdsResolver) status(detailed bool) report.TargetStatus {
 			s.Error = err.Error()
 		}
 	}
-	if t := r.Link.Current(); t != nil {
+	if t := r.Channel.Current(); t != nil {
 		s.Unapplied = explain.NotApplied(t)
 		for _, a := range t.Plans.Admissions() {
 			s.Admission = append(s.Admission, report.AdmissionStatus{Filter: a.Filter, Probability: a.Probability, RPCs: a.RPCs, Successes: a.Successes, Refused: a.Refused})

@@ -112,5 +112,5 @@ func (r *xdsResolver) notReady(ctx context.Context, method, missing string) erro
 			missing = err.Error()
 		}
 	}
-	return fmt.Errorf("xdslb: target %q is not ready for %s: %w: %s", r.Link.Target, method, ctx.Err(), missing)
+	return fmt.Errorf("xdslb: target %q is not ready for %s: %w: %s", r.Channel.Target, method, ctx.Err(), missing)
 }

@@ -38,8 +38,8 @@ func (b *Balancer) Update(cfg *picker.Config) {
 	b.lock()
 	defer b.unlock()
 	var tell func()
-	if (b.src != nil || b.simulated) && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !methodconfig.SameRetryLimits(b.latest, cfg) || !rpc.SameProbing(b.latest, cfg)) {
-		methods, plans := rpc.Compile(cfg, rpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.Link.HasInterceptors()})
+	if (b.src != nil || b.simulated) && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !rpc.SameClusters(b.latest, cfg)) {
+		methods, plans := rpc.Compile(cfg, rpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.Channel.HasInterceptors()})
 		if !b.simulated && !reflect.DeepEqual(methods, b.rpcs.methods) {
 			tell = func() { b.src.Configure(methods) }
 		}

@@ -89,10 +89,10 @@ func (b *Balancer) UpdateClientConnState(s balancer.ClientConnState) error {
 		return nil
 	}
 	b.src, b.client, b.bootstrap = src, src.Client, src.Bootstrap
-	b.id = identity{link: src.Link, listener: src.Listener, authority: src.Authority, node: src.Node}
+	b.id = identity{link: src.Channel, listener: src.Listener, authority: src.Authority, node: src.Node}
 	b.setOptions(src.Options)
 	b.rec.target = b.buildOpts.Target.String()
-	b.rec.channel = []slog.Attr{slog.String("target", src.Link.Target), slog.String("node", src.Node)}
+	b.rec.channel = []slog.Attr{slog.String("target", src.Channel.Target), slog.String("node", src.Node)}
 	b.announce(connectivity.Connecting)
 	b.unlock()
 	metrics := src.StartMetrics(b)
@@ -105,7 +105,7 @@ func (b *Balancer) UpdateClientConnState(s balancer.ClientConnState) error {
 	closed := b.rt.Closed()
 	b.unlock()
 	if closed {
-		src.Link.AfterWaiting(stop)
+		src.Channel.AfterWaiting(stop)
 		metrics.Stop()
 	}
 	return nil
@@ -129,7 +129,7 @@ func (b *Balancer) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {
 func (b *Balancer) ExitIdle() {
 	b.lock()
 	defer b.unlock()
-	if b.rt.Closed() || b.src != nil && b.src.Link.ConsumeExitIdle() {
+	if b.rt.Closed() || b.src != nil && b.src.Channel.ConsumeExitIdle() {
 		return
 	}
 	for _, c := range b.clusters {
@@ -154,7 +154,7 @@ func (b *Balancer) Close() {
 	stop, metrics := b.stopWatch, b.rec.metrics
 	b.unlock()
 	if stop != nil {
-		b.src.Link.AfterWaiting(stop)
+		b.src.Channel.AfterWaiting(stop)
 		metrics.Stop()
 	}
 }

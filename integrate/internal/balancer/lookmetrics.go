@@ -16,7 +16,7 @@ import (
 // metrics.
 func Counts(b *Balancer, to *metric.Channel) {
 	own, shared := to.Count, to.CountShared
-	link := b.src.Link
+	link := b.src.Channel
 	budget, throttle := link.RetriesDenied()
 	metric.Fold(own, metric.NoRoute, b, "", b.picker.noRoute.Load(), b.rec.target)
 	metric.Fold(own, metric.Retries, link, "", link.Retries(), b.rec.target)
@@ -46,7 +46,7 @@ func foldClusters(b *Balancer, to *metric.Channel) {
 
 // Gauges emits the gauges of the channel. O(endpoints).
 func Gauges(b *Balancer, emit metric.Emit) {
-	target, link := b.rec.target, b.src.Link
+	target, link := b.rec.target, b.src.Channel
 	emit(metric.Channels, 1, target)
 	missing := int64(0)
 	if len(link.Unapplied(b.picker.table())) > 0 {

@@ -141,7 +141,7 @@ func breakersInUse() (n int) {
 func statusIn(b balancer.Balancer, detailed bool) report.TargetStatus {
 	for _, c := range Channels() {
 		switch {
-		case c.Number() != b.(*Balancer).src.Link.Number():
+		case c.Number() != b.(*Balancer).src.Channel.Number():
 		case detailed:
 			return c.Inspect()
 		default:

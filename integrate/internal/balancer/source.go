@@ -21,7 +21,7 @@ type Source struct {
 	Options   *Options
 	Bootstrap *bootstrap.Config
 	Client    *xds.Client
-	Link      *rpc.Channel
+	Channel   *rpc.Channel
 	Listener  string
 	Authority string
 	Node      string // its id, by which control planes identify the client

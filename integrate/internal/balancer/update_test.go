@@ -103,8 +103,8 @@ func TestUpdatesUnderLoad(t *testing.T) {
 	}
 	const seed = 31
 	b, cc := newTestLB(t, Config{})
-	b.src = &Source{Link: rpc.NewChannel(link.Options{}, rpc.ChannelOptions{Intercepted: true}), Configure: func([]methodconfig.Config) {}}
-	t.Cleanup(b.src.Link.Close)
+	b.src = &Source{Channel: rpc.NewChannel(link.Options{}, rpc.ChannelOptions{Intercepted: true}), Configure: func([]methodconfig.Config) {}}
+	t.Cleanup(b.src.Channel.Close)
 	w := &world{rand.New(rand.NewPCG(seed, 7)), map[string]*picker.Cluster{}}
 	step := func() {
 		b.Update(w.next())

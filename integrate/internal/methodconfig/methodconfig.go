@@ -40,15 +40,15 @@ func Compile(cfg *picker.Config, deep bool) (methods []Config, inServiceConfig, 
 	inServiceConfig, notDeep = make([]bool, len(cfg.Routes)), make([]bool, len(cfg.Routes))
 	var earlier []scope // of routes that are not inServiceConfig, or notDeep
 	hidden := map[scope]bool{}
-	limits := retryLimitsOf(cfg)
+	limited := ClustersWith(cfg, LimitsRetries)
 	configured := false
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
 		c := callConfig{Timeout(cfg, r), r.Retry}
 		s := scopeOf(r)
 		s.config, s.retried, s.route = c.key(), r.Retry != nil, i
-		if limits.limited(r) || r.Retry != nil && r.Retry.PerTryTimeout > 0 {
-			s.named, s.config = false, "limited or timed "+s.config // differs from all method configs
+		if limited.Serves(r) && r.Retry != nil || r.Hedge && r.Retry != nil {
+			s.named, s.config = false, "limited or hedged "+s.config // differs from all method configs
 		}
 		if !s.named || s.overlaps(earlier) {
 			earlier = append(earlier, s)

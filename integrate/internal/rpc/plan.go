@@ -187,11 +187,11 @@ func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool, opts Compile
 	if opts.Before != nil {
 		planner.before = opts.Before.kept
 	}
-	needed, names := false, probingClusters(cfg)
+	needed, probing := false, methodconfig.ClustersWith(cfg, probesFirst)
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
 		rp := planner.plansFor(r, inServiceConfig[i])
-		rp.markProbing(r, names)
+		rp.markProbing(r, probing)
 		need := r.Retry != nil || slices.ContainsFunc(rp.plans(), (*plan).needed)
 		if need || p.drawn {
 			p.routes[i] = rp
@@ -204,7 +204,7 @@ func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool, opts Compile
 			continue
 		}
 		deep := planner.plansFor(r, false)
-		deep.markProbing(r, names)
+		deep.markProbing(r, probing)
 		if slices.ContainsFunc(deep.plans(), (*plan).needed) {
 			if p.deep == nil {
 				p.deep = map[int32]*routePlans{}

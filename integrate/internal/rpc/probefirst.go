@@ -6,6 +6,7 @@ package rpc
 import (
 	"slices"
 
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -19,31 +20,15 @@ func probesFirst(c *picker.Cluster) bool {
 	})
 }
 
-// SameProbing reports whether the RPCs of two configurations with the same routes probe
-// endpoints of the same clusters. O(clusters).
-func SameProbing(a, b *picker.Config) bool {
-	return slices.EqualFunc(a.Clusters, b.Clusters, func(a, b *picker.Cluster) bool {
-		return a == b || probesFirst(a) == probesFirst(b) && (a.Name == b.Name || !probesFirst(a))
-	})
+// SameClusters reports whether Compile depends on the same clusters of two configurations.
+// O(clusters).
+func SameClusters(a, b *picker.Config) bool {
+	return methodconfig.SameClustersWith(a, b, methodconfig.LimitsRetries) && methodconfig.SameClustersWith(a, b, probesFirst)
 }
 
-// probingClusters returns the names of the clusters whose endpoints are probed, or nil.
-func probingClusters(cfg *picker.Config) map[string]bool {
-	var names map[string]bool
-	for _, c := range cfg.Clusters {
-		if probesFirst(c) {
-			if names == nil {
-				names = map[string]bool{}
-			}
-			names[c.Name] = true
-		}
-	}
-	return names
-}
-
-// markProbing marks the plans of a route if any of its clusters is among the names.
-func (r *routePlans) markProbing(route *picker.Route, names map[string]bool) {
-	if names != nil && slices.ContainsFunc(route.Clusters, func(c picker.WeightedCluster) bool { return names[c.Name] }) {
+// markProbing marks the plans of a route to any of the clusters.
+func (r *routePlans) markProbing(route *picker.Route, probing methodconfig.ClusterSet) {
+	if probing.Serves(route) {
 		for _, p := range r.plans() {
 			p.probesFirst = true
 		}

@@ -25,7 +25,7 @@ func askingConfig(asking ...string) *picker.Config {
 	return cfg
 }
 
-func TestSameProbing(t *testing.T) {
+func TestSameClusters(t *testing.T) {
 	for _, test := range []struct {
 		a, b []string
 		same bool
@@ -34,16 +34,18 @@ func TestSameProbing(t *testing.T) {
 		{[]string{"a"}, []string{"a"}, true}, {[]string{"a"}, []string{"b"}, false},
 	} {
 		a, b := askingConfig(test.a...), askingConfig(test.b...)
-		if got := SameProbing(a, b); got != test.same {
-			t.Errorf("SameProbing(%v, %v) = %t", test.a, test.b, got)
+		if got := SameClusters(a, b); got != test.same {
+			t.Errorf("SameClusters(%v, %v) = %t", test.a, test.b, got)
 		}
 		b.Clusters[0].Name, b.Clusters[1].Name = "b", "a"
-		if got := SameProbing(a, b); got != (len(test.a)+len(test.b) == 0) {
-			t.Errorf("the other way round: SameProbing(%v, %v) = %t", test.a, test.b, got)
+		if got := SameClusters(a, b); got != (len(test.a)+len(test.b) == 0 || len(test.a) > 0 && len(test.b) > 0 && !test.same) {
+			t.Errorf("with exchanged names: SameClusters(%v, %v) = %t", test.a, test.b, got)
 		}
-		if b.Clusters = b.Clusters[:1]; SameProbing(a, b) {
-			t.Error("a cluster less is the same")
-		}
+	}
+	a, b := askingConfig(), askingConfig()
+	a.Clusters[0].Leaves[0].Retries = new(picker.RetryLimit)
+	if SameClusters(a, b) {
+		t.Error("a limit of retries makes no difference")
 	}
 }
 

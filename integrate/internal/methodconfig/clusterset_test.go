@@ -9,9 +9,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// TestSameRetryLimits: the clusters that two configurations share are no matter; they are not
-// even there. What counts is which names are limited, in whatever order.
-func TestSameRetryLimits(t *testing.T) {
+// TestSameClustersWith: the sets are compared by name, in any order. Clusters that are the same
+// pointer at the same index are not examined; they are nil here.
+func TestSameClustersWith(t *testing.T) {
 	limited := func(name string) *picker.Cluster {
 		return &picker.Cluster{Name: name, Leaves: []picker.Leaf{{Retries: &picker.RetryLimit{}}}}
 	}
@@ -29,7 +29,7 @@ func TestSameRetryLimits(t *testing.T) {
 		{"another order", []*picker.Cluster{limited("a"), free("b")}, []*picker.Cluster{free("b"), limited("a")}, true},
 		{"one more without a limit", []*picker.Cluster{limited("a")}, []*picker.Cluster{limited("a"), free("b")}, true},
 	} {
-		if got := SameRetryLimits(&picker.Config{Clusters: tt.a}, &picker.Config{Clusters: tt.b}); got != tt.want {
+		if got := SameClustersWith(&picker.Config{Clusters: tt.a}, &picker.Config{Clusters: tt.b}, LimitsRetries); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
