@@ -156,7 +156,7 @@ func (p *priority) await(d time.Duration, f func()) {
 
 // onFailoverTimeout handles the end of the failover time of a priority that is being tried.
 func (p *priority) onFailoverTimeout() {
-	p.phase = failed
+	p.enter(failed)
 	p.note(phased)
 }
 
