@@ -155,3 +155,36 @@ func (x *pathIndex) find(path string) (node int32, exact []int32) {
 		node = n.next[k]
 	}
 }
+
+// equalFold reports whether a and b, which have the same length, are equal except for the case
+// of ASCII letters. strings.EqualFold would equate more characters, such as the Kelvin sign and
+// k. Lower-casing first would allocate for each RPC (T-RC-7).
+func equalFold(a, b string) bool {
+	for i := range len(a) {
+		if lower(a[i]) != lower(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && equalFold(s[:len(prefix)], prefix)
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
+}
+
+// lowerAll applies lower to each byte. Unlike strings.ToLower, it leaves all other bytes
+// unchanged, even invalid UTF-8.
+func lowerAll(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		b[i] = lower(c)
+	}
+	return string(b)
+}
