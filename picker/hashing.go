@@ -31,12 +31,10 @@ type hashing struct {
 // RandomHashes provides the hashes of RPCs that have nothing to hash. Each is drawn once per
 // RPC rather than once per pick (A42). It must be safe for concurrent use.
 type RandomHashes interface {
-	// Of returns the hash that Keep stored for the RPC of a context. If there is none, it
-	// returns drawn, a random word.
-	Of(ctx context.Context, drawn uint64) (hash uint64)
-	// Keep stores the hash of an RPC that has to wait for its host. The RPC will be picked
-	// again.
-	Keep(ctx context.Context, hash uint64)
+	// Of returns the hash that is stored for the RPC of a context, or otherwise drawn, a random
+	// word. It stores drawn if wait is true: the RPC has to wait for the host of drawn, and will
+	// be picked again.
+	Of(ctx context.Context, drawn uint64, wait bool) (hash uint64)
 }
 
 // hashing makes g pick by hash among the endpoints of in. before is the group's previous form,
@@ -159,9 +157,10 @@ func (s *Snapshot) pickByHash(ctx context.Context, route, cluster int32, c *clus
 		hash = draw(r, drawHash)
 		host, outcome = h.pickAny(hash)
 	default:
-		hash = hashes.Of(ctx, draw(r, drawHash))
-		if host, outcome = h.pick(hash); outcome == Queue || outcome == QueueConnect {
-			hashes.Keep(ctx, hash)
+		drawn := draw(r, drawHash)
+		host, outcome = h.pick(drawn)
+		if hash = hashes.Of(ctx, drawn, outcome == Queue || outcome == QueueConnect); hash != drawn {
+			host, outcome = h.pick(hash)
 		}
 	}
 	switch outcome {

@@ -14,20 +14,20 @@ import (
 // keptHashes is the plainest RandomHashes: RPCs have contexts of their own.
 type keptHashes map[context.Context]uint64
 
-func (k keptHashes) Of(ctx context.Context, drawn uint64) uint64 {
+func (k keptHashes) Of(ctx context.Context, drawn uint64, wait bool) uint64 {
 	if hash, ok := k[ctx]; ok {
 		return hash
+	}
+	if wait {
+		k[ctx] = drawn
 	}
 	return drawn
 }
 
-func (k keptHashes) Keep(ctx context.Context, hash uint64) { k[ctx] = hash }
-
 // forgotten is for tests that pick once for each RPC.
 type forgotten struct{}
 
-func (forgotten) Of(_ context.Context, drawn uint64) uint64 { return drawn }
-func (forgotten) Keep(context.Context, uint64)              {}
+func (forgotten) Of(_ context.Context, drawn uint64, _ bool) uint64 { return drawn }
 
 type rpcNumber struct{}
 

@@ -20,29 +20,26 @@ type randomHashes struct {
 	byDone sync.Map // <-chan struct{} to uint64
 }
 
-// Of implements picker.RandomHashes: one load while no RPC has waited.
-func (h *randomHashes) Of(ctx context.Context, drawn uint64) uint64 {
-	if h.count.Load() > 0 {
-		if hash, ok := h.byDone.Load(ctx.Done()); ok {
-			return hash.(uint64)
-		}
+// Of implements picker.RandomHashes: one load while no RPC waits. An RPC that cannot end, which
+// gRPC never makes, gets a new hash for each pick.
+func (h *randomHashes) Of(ctx context.Context, drawn uint64, wait bool) uint64 {
+	if !wait && h.count.Load() == 0 {
+		return drawn
 	}
-	return drawn
-}
-
-// Keep implements picker.RandomHashes. An RPC that cannot end, which gRPC never makes, gets a
-// new hash for each pick.
-func (h *randomHashes) Keep(ctx context.Context, hash uint64) {
 	done := ctx.Done()
-	if done == nil {
-		return
+	if hash, ok := h.byDone.Load(done); ok {
+		return hash.(uint64)
 	}
-	if _, kept := h.byDone.LoadOrStore(done, hash); kept {
-		return
+	if !wait || done == nil {
+		return drawn
+	}
+	if hash, kept := h.byDone.LoadOrStore(done, drawn); kept {
+		return hash.(uint64)
 	}
 	h.count.Add(1)
 	context.AfterFunc(ctx, func() {
 		h.byDone.Delete(done)
 		h.count.Add(-1)
 	})
+	return drawn
 }
