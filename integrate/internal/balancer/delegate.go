@@ -13,29 +13,41 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// delegate lets the child policy of a group pick (A52). The snapshot has drawn the group, and
-// has applied drops and circuit breaker.
-func (p *stablePicker) delegate(k *pick, c *clusterView) (balancer.PickResult, error) {
+// pickByChild lets a child policy pick (A52): that of a group which the snapshot has drawn, after
+// drops and circuit breaker, or, if all endpoints have failed, one that returns its error.
+func (p *stablePicker) pickByChild(k *pick, c *clusterView) (destination, error) {
+	if k.res.Outcome == picker.Failed {
+		return p.failed(k, c)
+	}
 	g := c.groups[k.res.Index]
 	childPicker := g.childPicker.Load()
 	result, h, err := childPicker.pick(k.info)
 	if err != nil {
 		k.s.Snapshot.Cancel(k.res)
-		return result, p.childErr(k.s, g, childPicker, err)
+		return destination{}, p.childErr(k.s, g, childPicker, err)
 	}
 	if tried := k.call.Tried(); tried != nil {
 		result, h = c.pickUntried(k.info, tried, g, result, h)
 	}
-	k.begin(c, h, &result)
-	return result, nil
+	e := h.endpoint.Load()
+	e.Begin()
+	return c.picked(e, &result), nil
 }
 
-// begin starts an RPC that a child policy has picked for.
-func (k *pick) begin(c *clusterView, h *childSubConn, result *balancer.PickResult) {
-	e := h.begin(result)
+// picked returns the destination of an RPC that a child policy has picked for. Its end is reported
+// to both the child and the counters of the endpoint.
+func (c *clusterView) picked(e *endpoint, by *balancer.PickResult) (to destination) {
 	if i, ok := c.indexes[e]; ok {
-		k.add(result, c.destination(i, nil))
+		to = c.destination(i, nil)
 	}
+	to.result, to.metadata = result{by.SubConn, e.done}, by.Metadata
+	if theirs := by.Done; theirs != nil {
+		to.done = func(info balancer.DoneInfo) {
+			theirs(info)
+			e.done(info)
+		}
+	}
+	return to
 }
 
 // pick picks by the child's picker. If the SubConn is not the child's, or is not READY, it
@@ -56,26 +68,9 @@ func (s *childPicker) pick(info balancer.PickInfo) (balancer.PickResult, *childS
 	return balancer.PickResult{}, nil, balancer.ErrNoSubConnAvailable
 }
 
-// begin counts the start of an RPC that the child has picked for, and arranges that its end is
-// reported to both the child and the counters.
-func (h *childSubConn) begin(r *balancer.PickResult) (e *endpoint) {
-	e = h.endpoint.Load()
-	e.Begin()
-	ours, theirs := e.done, r.Done
-	if theirs == nil {
-		r.Done = ours
-		return e
-	}
-	r.Done = func(info balancer.DoneInfo) {
-		theirs(info)
-		ours(info)
-	}
-	return e
-}
-
 // failed lets a child policy in TRANSIENT_FAILURE return its error (T-LOC-1). The child may
 // still pick an endpoint; the RPC is then subject to drops and circuit breaker like any other.
-func (p *stablePicker) failed(k *pick, c *clusterView) (balancer.PickResult, error) {
+func (p *stablePicker) failed(k *pick, c *clusterView) (destination, error) {
 	for _, g := range c.groups {
 		if g == nil || g.kind != picker.PolicyCustom {
 			continue
@@ -83,16 +78,17 @@ func (p *stablePicker) failed(k *pick, c *clusterView) (balancer.PickResult, err
 		childPicker := g.childPicker.Load()
 		result, h, err := childPicker.pick(k.info)
 		if err != nil {
-			return result, p.childErr(k.s, g, childPicker, err)
+			return destination{}, p.childErr(k.s, g, childPicker, err)
 		}
 		if err := c.rejections.status(k.s.Snapshot.Admit(k.res.Cluster, k.r)); err != nil {
 			discardPick(result, err)
-			return balancer.PickResult{}, err
+			return destination{}, err
 		}
-		k.begin(c, h, &result)
-		return result, nil
+		e := h.endpoint.Load()
+		e.Begin()
+		return c.picked(e, &result), nil
 	}
-	return balancer.PickResult{}, p.wait(k.s, c.failed)
+	return destination{}, p.wait(k.s, c.failed)
 }
 
 // childErr returns the error of an RPC for which a child policy returned an error. A status is

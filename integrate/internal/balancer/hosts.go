@@ -6,42 +6,12 @@ package balancer
 import (
 	"net/netip"
 
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/picker"
 )
-
-// A result is returned by picks of an endpoint: its connection, and its Done.
-type result struct {
-	sc   balancer.SubConn
-	done func(balancer.DoneInfo)
-}
-
-// A destination is an endpoint's result, with the data that certain attempts need in addition.
-type destination struct {
-	result
-	authority metadata.MD       // nil unless a route rewrites authorities, and the endpoint has a hostname
-	labels    map[string]string // nil unless attempts are labeled
-}
-
-// destination returns the destination of an endpoint by its index, or of a host outside of the
-// priority in use.
-func (c *clusterView) destination(index int32, outside *host) destination {
-	if outside != nil {
-		return *outside.outside
-	}
-	t := destination{result: c.results[index]}
-	if c.authorities != nil {
-		t.authority = c.authorities[index]
-	}
-	if c.labels != nil {
-		t.labels = c.labels[index]
-	}
-	return t
-}
 
 // hosts are a cluster's endpoints for RPCs of sessions (A55), and for attempts that avoid
 // certain endpoints. Targets without such RPCs have no hosts.
@@ -96,7 +66,7 @@ func viewHosts(p *priority, all []*priority, n needs) *hosts {
 				if e.effectiveState() != picker.Ready {
 					continue
 				}
-				to := &destination{result: result{e.conn.subConn(), e.done}, labels: viewLabels(l)}
+				to := &destination{result: result{e.conn.subConn(), e.done}, endpoint: l.cfg.At(i), labels: viewLabels(l)}
 				if n.rewrites {
 					to.authority = authorityOf(l.cfg.At(i), nil)
 				}

@@ -120,74 +120,98 @@ type pick struct {
 //
 //go:noinline
 func (p *stablePicker) finish(k *pick) (balancer.PickResult, error) {
-	result, err := p.outcome(k)
-	switch {
-	case k.call == nil:
-	case err != nil:
-		k.call.Failed(err)
-	case k.call.Records():
-		k.call.Picked(k.info.Ctx, k.s.Config.Clusters[k.res.Cluster].Name, k.endpoint(), &result)
+	to, err := p.outcome(k)
+	if err != nil {
+		if k.call != nil {
+			k.call.Failed(err)
+		}
+		return balancer.PickResult{}, err
 	}
-	return result, err
+	result := k.result(&to)
+	if k.call.Records() {
+		k.call.Picked(k.info.Ctx, k.s.Config.Clusters[k.res.Cluster].Name, to.endpoint, &result)
+	}
+	return result, nil
 }
 
-// outcome returns the outcome in gRPC's terms. A status ends the RPC. With any other error the RPC
-// waits if it is wait-for-ready.
-func (p *stablePicker) outcome(k *pick) (result balancer.PickResult, err error) {
-	c := k.view()
+// outcome returns the destination of an attempt, or an error in gRPC's terms. A status ends the
+// RPC. With any other error the RPC waits if it is wait-for-ready.
+func (p *stablePicker) outcome(k *pick) (to destination, err error) {
+	var c *clusterView // nil if the outcome has no cluster
+	if k.res.Cluster >= 0 {
+		c = k.s.cluster(k.res.Cluster)
+	}
 	switch k.res.Outcome {
 	case picker.Picked:
-		return k.picked(c), nil
+		return c.destination(k.res.Index, k.outside), nil
 	case picker.PickedConnect:
 		requestConnect(c.connectable[k.s.Snapshot.ConnectIndex(k.res, k.r)])
-		return k.picked(c), nil
+		return c.destination(k.res.Index, k.outside), nil
 	case picker.QueueConnect:
 		requestConnect(c.connectable[k.res.Index])
-		return result, p.wait(k.s, nil)
+		return to, p.wait(k.s, nil)
 	case picker.Queue:
 		exitIdleAll(c.groups)
-		return result, p.wait(k.s, nil)
-	case picker.Delegate:
-		return p.delegate(k, c)
-	case picker.Failed:
-		return p.failed(k, c)
+		return to, p.wait(k.s, nil)
+	case picker.Delegate, picker.Failed:
+		return p.pickByChild(k, c)
 	case picker.Dropped, picker.Overloaded:
-		return result, c.rejections.status(k.res)
+		return to, c.rejections.status(k.res)
 	case picker.NotForwarding:
-		return result, k.s.routeErrs.notForwardingErr(k.res.Route)
+		return to, k.s.routeErrs.notForwardingErr(k.res.Route)
 	default:
 		p.noRoute.Add(1)
-		return result, k.s.routeErrs.noRoute
+		return to, k.s.routeErrs.noRoute
 	}
 }
 
-// view returns the view of the outcome's cluster, or nil if the outcome has no cluster.
-func (k *pick) view() *clusterView {
-	if k.res.Cluster < 0 {
-		return nil
+// result returns the result of an attempt to a destination. It labels the attempt, and adds the
+// authority if the RPC's route rewrites it (A81).
+func (k *pick) result(to *destination) balancer.PickResult {
+	if to.labels != nil {
+		metric.UpdateLabels(k.info.Ctx, to.labels)
 	}
-	return k.s.cluster(k.res.Cluster)
-}
-
-// picked returns the result of the picked endpoint, and labels the attempt.
-func (k *pick) picked(c *clusterView) balancer.PickResult {
-	t := c.destination(k.res.Index, k.outside)
-	result := balancer.PickResult{SubConn: t.sc, Done: t.done}
-	k.add(&result, t)
+	result := balancer.PickResult{SubConn: to.sc, Done: to.done, Metadata: to.metadata}
+	if k.s.rewrites && to.authority != nil && k.res.Route >= 0 && k.s.Config.Routes[k.res.Route].AutoHostRewrite {
+		if result.Metadata = to.authority; to.metadata != nil {
+			result.Metadata = metadata.Join(to.metadata, to.authority)
+		}
+	}
 	return result
 }
 
-// add labels the attempt, and adds the authority to its result if the RPC's route rewrites it (A81).
-func (k *pick) add(result *balancer.PickResult, t destination) {
-	if t.labels != nil {
-		metric.UpdateLabels(k.info.Ctx, t.labels)
+// A result is returned by picks of an endpoint: its connection, and its Done.
+type result struct {
+	sc   balancer.SubConn
+	done func(balancer.DoneInfo)
+}
+
+// A destination is an endpoint's result, with the data that certain attempts need in addition.
+type destination struct {
+	result
+	endpoint  *picker.Endpoint  // for the session of the RPC; nil without sessions, and if child policies pick
+	metadata  metadata.MD       // from a child policy; may be nil
+	authority metadata.MD       // nil unless a route rewrites authorities, and the endpoint has a hostname
+	labels    map[string]string // nil unless attempts are labeled
+}
+
+// destination returns the destination of an endpoint by its index, or of a host outside of the
+// priority in use.
+func (c *clusterView) destination(index int32, outside *host) destination {
+	if outside != nil {
+		return *outside.outside
 	}
-	if k.s.rewrites && t.authority != nil && k.res.Route >= 0 && k.s.Config.Routes[k.res.Route].AutoHostRewrite {
-		if result.Metadata != nil {
-			t.authority = metadata.Join(result.Metadata, t.authority)
-		}
-		result.Metadata = t.authority
+	t := destination{result: c.results[index]}
+	if c.hosts != nil {
+		t.endpoint = c.hosts.list[index].cfg
 	}
+	if c.authorities != nil {
+		t.authority = c.authorities[index]
+	}
+	if c.labels != nil {
+		t.labels = c.labels[index]
+	}
+	return t
 }
 
 // cluster returns the view of a cluster by its index.

@@ -74,18 +74,6 @@ func (s *pickState) excludeTried(tried *rpc.Tried, res picker.Result, outside *h
 	return res, outside
 }
 
-// endpoint returns the picked endpoint, for the session of the RPC. It is nil without sessions,
-// and if child policies pick.
-func (k *pick) endpoint() *picker.Endpoint {
-	switch c := k.view(); {
-	case k.outside != nil:
-		return k.outside.cfg
-	case c.hosts != nil && (k.res.Outcome == picker.Picked || k.res.Outcome == picker.PickedConnect):
-		return c.hosts.list[k.res.Index].cfg
-	}
-	return nil
-}
-
 // drawUntried draws an untried endpoint by weight, from the given locality if it has any. It
 // returns -1 if there is no such endpoint. O(endpoints); does not allocate.
 func (c *clusterView) drawUntried(tried *rpc.Tried, locality int32) int32 {
