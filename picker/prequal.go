@@ -243,28 +243,18 @@ func (v *probeView) use(i int) bool {
 	return n <= v.reuse
 }
 
-// PickProbed picks the given endpoint of a cluster, which was probed for the RPC, if it is
-// still one of the picked endpoints. Drops and the circuit breaker apply as in PickCluster; r
-// is the RPC's word. Otherwise ok is false, and PickProbed has no effect. Does not allocate.
-func (s *Snapshot) PickProbed(route, cluster int32, e *EndpointState, r uint64) (res Result, ok bool) {
+// ProbedIndex returns the index, as in Result, of an endpoint that was probed for an RPC to a
+// cluster. ok is false if it is no longer one of the endpoints to pick. Does not allocate.
+func (s *Snapshot) ProbedIndex(cluster int32, e *EndpointState) (index int32, ok bool) {
 	c := s.clusters.At(int(cluster))
 	for i := range c.groups {
-		g := c.groups[i].probes
-		if g == nil {
-			continue
+		if g := c.groups[i].probes; g != nil {
+			if index, ok = g.index[e]; ok {
+				return g.first + index, true
+			}
 		}
-		index, known := g.index[e]
-		if !known {
-			continue
-		}
-		if !c.admit(r) {
-			outcome, category := c.refuse(r)
-			return Result{Outcome: outcome, Route: route, Cluster: cluster, Index: category}, true
-		}
-		e.Begin()
-		return Result{Outcome: Picked, Route: route, Cluster: cluster, Index: g.first + index}, true
 	}
-	return res, false
+	return 0, false
 }
 
 // Best returns the index of the report by which an RPC should be picked, from reports of

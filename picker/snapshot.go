@@ -181,8 +181,7 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 		}
 	}
 	if !c.admit(r) {
-		outcome, category := c.refuse(r)
-		return Result{Outcome: outcome, Route: route, Cluster: cluster, Index: category}
+		return c.refuse(route, cluster, r)
 	}
 	var endpoint int32
 	switch g.rule {
@@ -206,16 +205,11 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 	return Result{Outcome: Picked, Route: route, Cluster: cluster, Index: g.first + endpoint}
 }
 
-// Admit applies a cluster's drops and circuit breaker to an RPC whose endpoint the caller
-// knows, as with session affinity (A55). PickCluster includes this check. If the RPC is
-// admitted, the outcome is Picked, without an endpoint, and the caller must call Begin and
-// Finish of the endpoint. Any other outcome is the outcome of the pick. Admit does not require that
-// the cluster has other endpoints to pick, as long as the state from which it was built names
-// an active priority.
-//
-// The RPC counts in the sequence of its endpoint's locality, as if it had been the endpoint's
-// turn. Does not allocate.
-func (s *Snapshot) Admit(cluster int32, r uint64) Result {
+// PickEndpoint picks an endpoint that the caller has chosen for an RPC, as with session affinity
+// (A55), and returns index in the Result. Drops and circuit breaker apply as in PickCluster; r is
+// the RPC's word. It does not require that PickCluster could pick the endpoint, nor any other, as
+// long as the state from which the cluster was built names an active priority. Does not allocate.
+func (s *Snapshot) PickEndpoint(route, cluster, index int32, e *EndpointState, r uint64) Result {
 	k := uint(cluster)
 	if k >= uint(s.clusters.Len()) {
 		return Result{Outcome: NoRoute, Route: -1, Cluster: -1}
@@ -223,12 +217,12 @@ func (s *Snapshot) Admit(cluster int32, r uint64) Result {
 	c := s.clusters.At(int(k))
 	switch {
 	case c.breaker == nil:
-		return Result{Outcome: c.outcome, Route: -1, Cluster: cluster}
+		return Result{Outcome: c.outcome, Route: route, Cluster: cluster}
 	case !c.admit(r):
-		outcome, category := c.refuse(r)
-		return Result{Outcome: outcome, Route: -1, Cluster: cluster, Index: category}
+		return c.refuse(route, cluster, r)
 	}
-	return Result{Outcome: Picked, Route: -1, Cluster: cluster}
+	e.Begin()
+	return Result{Outcome: Picked, Route: route, Cluster: cluster, Index: index}
 }
 
 // admit reports whether an RPC is neither dropped nor rejected by the circuit breaker, and
@@ -240,18 +234,17 @@ func (c *cluster) admit(r uint64) bool {
 	return c.breaker.Acquire(c.limit)
 }
 
-// refuse counts an RPC that is not admitted, and returns its outcome and, if it is dropped, the
-// index of the drop category.
+// refuse counts an RPC that is not admitted, and returns its result.
 //
 //go:noinline
-func (c *cluster) refuse(r uint64) (outcome Outcome, category int32) {
+func (c *cluster) refuse(route, cluster int32, r uint64) Result {
 	if x := draw(r, drawDrop); c.dropped.hit(x) {
-		category = int32(dropCategory(c.drops, x))
+		category := dropCategory(c.drops, x)
 		c.counts[category].Add()
-		return Dropped, category
+		return Result{Outcome: Dropped, Route: route, Cluster: cluster, Index: int32(category)}
 	}
 	c.overload.Add()
-	return Overloaded, 0
+	return Result{Outcome: Overloaded, Route: route, Cluster: cluster}
 }
 
 // Cancel undoes the counts of a pick with outcome Delegate (T-CB-1). It must be called on the

@@ -290,7 +290,7 @@ func TestPickAllocs(t *testing.T) {
 
 // A55, T-DROP-2, T-CB-1: an RPC whose endpoint is known is dropped and refused as
 // by a pick, and counts as one.
-func TestAdmit(t *testing.T) {
+func TestPickEndpoint(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1, 1)))
 	w.leaf(0).Drops = []Drop{{"none", 0}, {"half", 500000}}
 	w.leaf(0).MaxRequests = 2
@@ -299,15 +299,15 @@ func TestAdmit(t *testing.T) {
 	rng := newRand(2)
 	for range 10000 {
 		r := rng.Uint64()
-		got := s.Admit(0, r)
-		if got.Outcome == Picked {
-			w.flat(0)[1].Begin()
+		got := s.PickEndpoint(2, 0, 1, w.flat(0)[1], r)
+		if got.Route != 2 || got.Cluster != 0 || got.Outcome == Picked && got.Index != 1 {
+			t.Fatalf("PickEndpoint = %+v, want route 2, cluster 0, and index 1 if it is picked", got)
 		}
 		// A pick with the same word has the same outcome, apart from its counts.
 		if want := s.PickCluster(bg, -1, 0, r); want.Outcome != got.Outcome && (got.Outcome != Picked || want.Outcome != Overloaded) {
-			t.Fatalf("Admit = %+v, and a pick %+v", got, want)
+			t.Fatalf("PickEndpoint = %+v, and a pick %+v", got, want)
 		} else if want.Outcome == Dropped && want.Index != got.Index {
-			t.Fatalf("Admit drops by category %d, and a pick by %d", got.Index, want.Index)
+			t.Fatalf("PickEndpoint drops by category %d, and a pick by %d", got.Index, want.Index)
 		} else if want.Outcome == Picked {
 			w.flat(0)[want.Index].Finish(CallNotSent)
 		}
@@ -320,20 +320,20 @@ func TestAdmit(t *testing.T) {
 	if got := w.states[0].Localities[0].Load.Snapshot(); got.OK != 2 || got.InProgress != 0 {
 		t.Errorf("at rest: %+v", got)
 	}
-	if got := s.Admit(7, 0); got.Outcome != NoRoute {
+	if got := s.PickEndpoint(0, 7, 0, w.flat(0)[0], 0); got.Outcome != NoRoute {
 		t.Errorf("a cluster that is not there: %+v", got)
 	}
 	w.flat(0)[0].Connectivity, w.flat(0)[1].Connectivity = TransientFailure, TransientFailure
 	w.states[0].Version++
 	w.states[0].Failed = true
 	const admitted = ^uint64(0) // is dropped by no category
-	if got := w.build(t).Admit(0, admitted); got.Outcome != Picked {
+	if got := w.build(t).PickEndpoint(0, 0, 0, w.flat(0)[0], admitted); got.Outcome != Picked {
 		t.Errorf("a cluster whose endpoints have failed, but for the caller's: %+v", got)
 	}
 	w.flat(0)[0].Finish(CallNotSent)
 	w.states[0].Version++
 	w.states[0].Leaf = -1
-	if got := w.build(t).Admit(0, admitted); got.Outcome != Failed {
+	if got := w.build(t).PickEndpoint(0, 0, 0, w.flat(0)[0], admitted); got.Outcome != Failed {
 		t.Errorf("a cluster without a priority in use: %+v", got)
 	}
 }

@@ -80,12 +80,14 @@ func (p *stablePicker) failed(k *pick, c *clusterView) (destination, error) {
 		if err != nil {
 			return destination{}, p.childErr(k.s, g, childPicker, err)
 		}
-		if err := c.rejections.status(k.s.Snapshot.Admit(k.res.Cluster, k.r)); err != nil {
+		e := h.endpoint.Load()
+		if res := k.s.Snapshot.PickEndpoint(k.res.Route, k.res.Cluster, 0, &e.EndpointState, k.r); res.Outcome != picker.Picked {
+			if err = c.rejections.status(res); err == nil { // the cluster could not be compiled
+				err = p.wait(k.s, c.failed)
+			}
 			discardPick(result, err)
 			return destination{}, err
 		}
-		e := h.endpoint.Load()
-		e.Begin()
 		return c.picked(e, &result), nil
 	}
 	return destination{}, p.wait(k.s, c.failed)

@@ -95,7 +95,10 @@ func (s *pickState) pickBound(info balancer.PickInfo, call *rpc.Call, r uint64) 
 		res, outside, found = s.pickForSession(session, route, cluster, r)
 	}
 	if chosen := call.TakeProbed(); chosen != nil && !found {
-		res, found = s.Snapshot.PickProbed(route, cluster, chosen, r)
+		var index int32
+		if index, found = s.Snapshot.ProbedIndex(cluster, chosen); found {
+			res = s.Snapshot.PickEndpoint(route, cluster, index, chosen, r)
+		}
 	}
 	if !found {
 		res = s.Snapshot.PickCluster(ctx, route, cluster, r)

@@ -28,17 +28,11 @@ func (s *pickState) pickForSession(session *rpc.Session, route, cluster int32, r
 	}
 	switch h.state {
 	case picker.Ready:
-		res = s.Snapshot.Admit(cluster, r)
-		res.Route = route
-		switch res.Outcome {
-		case picker.Picked:
-			h.Begin()
-			if h.outside != nil {
-				return res, h, true
-			}
-			res.Index = h.index
-			return res, nil, true
-		case picker.Dropped, picker.Overloaded:
+		res = s.Snapshot.PickEndpoint(route, cluster, h.index, h.EndpointState, r)
+		switch {
+		case res.Outcome == picker.Picked && h.outside != nil:
+			return res, h, true
+		case res.Outcome == picker.Picked || res.Outcome == picker.Dropped || res.Outcome == picker.Overloaded:
 			return res, nil, true
 		}
 	case picker.Connecting:
