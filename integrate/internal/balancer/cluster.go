@@ -4,13 +4,11 @@
 package balancer
 
 import (
-	"reflect"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc/metadata"
 
-	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
@@ -55,29 +53,12 @@ type cluster struct {
 	authorities []metadata.MD   // as in the latest view
 }
 
-// update applies a new configuration of the cluster.
+// update applies a new configuration of the cluster: it reconciles the leaves and their endpoints
+// with it, and configures the features of each leaf. Then it settles the priorities, and chooses
+// the priority to use.
 func (c *cluster) update(cfg *picker.Cluster, changes *eventlog.Changes, slow bool) change {
-	old := make(map[string]*leaf, len(c.leaves))
-	for _, l := range c.leaves {
-		old[l.cfg.Name] = l
-	}
 	c.cfg = cfg
-	c.leaves, c.priorities = make([]*leaf, len(cfg.Leaves)), nil
-	for i := range cfg.Leaves {
-		name := cfg.Leaves[i].Name
-		c.leaves[i] = c.updateLeaf(old[name], &cfg.Leaves[i], changes)
-		delete(old, name)
-		c.priorities = append(c.priorities, c.leaves[i].priorities...)
-	}
-	for _, l := range old {
-		l.close(changes)
-	}
-	for i, p := range c.priorities {
-		p.place = int32(i)
-	}
-	if c.inUse != nil && !slices.Contains(c.priorities, c.inUse) {
-		c.inUse = nil
-	}
+	c.reconcile(changes)
 	for _, p := range c.priorities {
 		p.afterUpdate()
 	}
@@ -89,59 +70,34 @@ func (c *cluster) update(cfg *picker.Cluster, changes *eventlog.Changes, slow bo
 	return render | publish
 }
 
-// updateLeaf returns the live counterpart of cfg, derived from prev if that is not nil.
-func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf, changes *eventlog.Changes) *leaf {
-	l := prev
-	var was *picker.Leaf
-	if prev != nil {
-		was = prev.cfg
+// reconcile makes the leaves, and the order of their priorities, match the configuration.
+func (c *cluster) reconcile(changes *eventlog.Changes) {
+	old := make(map[string]*leaf, len(c.leaves))
+	for _, l := range c.leaves {
+		old[l.name] = l
 	}
-	resecured := prev != nil && c.opts.ReconnectOnTLSChange && !reflect.DeepEqual(was.TLS, cfg.TLS)
-	rehashed := prev != nil && was.Policy.Hashes() != cfg.Policy.Hashes()
-	redetected := prev == nil || was.Outlier != cfg.Outlier // endpoints may return
-	switch {
-	case l == nil:
-		l = &leaf{common: common{
-			channel: c.channel, entry: c.entry, cluster: c.cfg.Name, cfg: cfg, name: cfg.Name, security: c.newSecurity(cfg.Name),
-		}}
-		l.acquireCounters()
-	case l.cfg.Service != cfg.Service || l.cfg.Load.Server != cfg.Load.Server:
-		// Breaker and load reports belong to the pair of names. Unchanged counters are acquired
-		// again before they are released, so that they keep counting the RPCs in flight.
-		release := l.heldCounters()
-		l.cfg = cfg
-		l.acquireCounters()
-		release()
-	default:
-		l.cfg = cfg
-	}
-	if prev != nil {
-		noteLeaf(changes, was, cfg)
-	}
-	c.rt.Call(l.security.Swap(cfg.TLS))
-	m := reconciler{leaf: &l.common, changes: changes, changed: &c.changed}
-	m.matchPriorities(l)
-	m.finish()
-	if resecured {
-		l.replaceConns()
-	}
-	l.updateDetection()
-	l.updateWRR()
-	l.updateLoadAware()
-	for _, p := range l.priorities {
-		if m.moved || resecured || redetected {
-			p.recount()
+	c.leaves, c.priorities = make([]*leaf, len(c.cfg.Leaves)), nil
+	for i := range c.cfg.Leaves {
+		cfg := &c.cfg.Leaves[i]
+		l := old[cfg.Name]
+		if l == nil {
+			l = c.newLeaf(cfg.Name)
 		}
-		if rehashed {
-			p.invalidate() // IDLE endpoints may have to connect now
-		}
+		delete(old, cfg.Name)
+		was := l.adopt(cfg)
+		moved := l.reconcile(changes, &c.changed)
+		l.configure(was, moved, changes)
+		c.leaves[i], c.priorities = l, append(c.priorities, l.priorities...)
 	}
-	if c.rec.metrics != nil { // before localities are removed
-		channelmetrics.FoldLoad(c.rec.metrics, l.cfg, l.load)
+	for _, l := range old {
+		l.close(changes)
 	}
-	l.load.Retain(cfg)
-	l.metrics.Store(newMetricNames(cfg.Load.Metrics))
-	return l
+	for i, p := range c.priorities {
+		p.place = int32(i)
+	}
+	if c.inUse != nil && !slices.Contains(c.priorities, c.inUse) {
+		c.inUse = nil
+	}
 }
 
 // clearMarks clears the marks and returns the marks of priorities that are in the cluster.

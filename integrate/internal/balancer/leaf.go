@@ -3,13 +3,80 @@
 
 package balancer
 
-import "github.com/xdslb/xdslb/xds/eventlog"
+import (
+	"reflect"
+
+	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
+)
 
 // leaf is the live counterpart of a picker.Leaf.
 type leaf struct {
 	common
 	priorities []*priority
 	detector   detector
+}
+
+// newLeaf returns a leaf of the cluster, without a configuration.
+func (c *cluster) newLeaf(name string) *leaf {
+	return &leaf{common: common{channel: c.channel, entry: c.entry, cluster: c.cfg.Name, name: name, security: c.newSecurity(name)}}
+}
+
+// adopt sets the configuration, and with it the counters and TLS settings that endpoints and
+// connections use. It returns the previous configuration, or nil if there is none.
+func (l *leaf) adopt(cfg *picker.Leaf) (was *picker.Leaf) {
+	was = l.cfg
+	switch {
+	case was == nil:
+		l.cfg = cfg
+		l.acquireCounters()
+	case was.Service != cfg.Service || was.Load.Server != cfg.Load.Server:
+		// Breaker and load reports belong to the pair of names. Unchanged counters are acquired
+		// again before they are released, so that they keep counting the RPCs in flight.
+		release := l.heldCounters()
+		l.cfg = cfg
+		l.acquireCounters()
+		release()
+	default:
+		l.cfg = cfg
+	}
+	l.rt.Call(l.security.Swap(cfg.TLS))
+	return was
+}
+
+// configure applies the configuration to one feature after the other, once priorities and endpoints
+// match it. was is the previous configuration, nil for a new leaf. moved reports whether the states
+// of endpoints must be counted again.
+func (l *leaf) configure(was *picker.Leaf, moved bool, changes *eventlog.Changes) {
+	rehashed := false
+	if was == nil || was.Outlier != l.cfg.Outlier { // endpoints may return
+		moved = true
+	}
+	if was != nil {
+		noteLeaf(changes, was, l.cfg)
+		rehashed = was.Policy.Hashes() != l.cfg.Policy.Hashes()
+		if l.opts.ReconnectOnTLSChange && !reflect.DeepEqual(was.TLS, l.cfg.TLS) {
+			moved = true
+			l.replaceConns()
+		}
+	}
+	l.updateDetection()
+	l.updateWRR()
+	l.updateLoadAware()
+	for _, p := range l.priorities {
+		if moved {
+			p.recount()
+		}
+		if rehashed {
+			p.invalidate() // IDLE endpoints may have to connect now
+		}
+	}
+	if l.rec.metrics != nil { // before localities are removed
+		channelmetrics.FoldLoad(l.rec.metrics, l.cfg, l.load)
+	}
+	l.load.Retain(l.cfg)
+	l.metrics.Store(newMetricNames(l.cfg.Load.Metrics))
 }
 
 // endpoints visits the endpoints of all priorities.

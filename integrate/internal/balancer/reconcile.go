@@ -40,6 +40,15 @@ type slot struct {
 	i   int
 }
 
+// reconcile makes the leaf's priorities and endpoints match its configuration. changed is the
+// cluster's list of tallies. It reports whether the states of endpoints must be counted again.
+func (l *leaf) reconcile(changes *eventlog.Changes, changed *[]*tally) (moved bool) {
+	m := reconciler{leaf: &l.common, changes: changes, changed: changed}
+	m.matchPriorities(l)
+	m.finish()
+	return m.moved
+}
+
 // matchPriorities makes the leaf's priorities match its new configuration. A priority continues
 // an old one that shares a locality with it, preferably the one at the same index (T-PRIO-5).
 func (m *reconciler) matchPriorities(l *leaf) {
