@@ -65,12 +65,8 @@ func (b *Balancer) apply(cfg *picker.Config, plans *rpc.Plans) {
 	changes := &eventlog.Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
 	received := cfg.Clusters
 	changed, gone := b.relist(received, changes)
+	previous := b.list.own
 	cfg = b.adapt.config(&b.list, cfg, changed)
-	b.adapt.noteWeights(cfg, changed)
-	for _, i := range changed {
-		b.rec.recordZones(b.list.all[i].cfg, cfg.Clusters[i])
-	}
-	b.rec.recordIgnored(cfg, changed)
 	b.cfg, b.fatal = cfg, nil
 	needs := b.needs
 	if rerouted {
@@ -96,9 +92,9 @@ func (b *Balancer) apply(cfg *picker.Config, plans *rpc.Plans) {
 	for _, c := range gone {
 		c.close(changes)
 	}
-	b.rec.record(eventlog.Event{Kind: eventlog.ConfigurationApplied, Changes: changes}, nil)
 	b.applied = time.Now()
 	b.out.publish = true
+	b.note(previous, changed, changes)
 }
 
 // relist makes the list parallel to the clusters of a configuration, reusing existing clusters

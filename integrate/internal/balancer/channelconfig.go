@@ -89,17 +89,3 @@ func (a *adaptation) cluster(cc *picker.Cluster) *picker.Cluster {
 	}
 	return &out
 }
-
-// noteWeights logs which of the changed clusters have endpoints of different weights.
-func (a *adaptation) noteWeights(cfg *picker.Config, changed []int) {
-	if a.standalone || a.simulated {
-		return
-	}
-	var names []string
-	for _, i := range changed {
-		if c := cfg.Clusters[i]; !weights.Noted(c.Name) && weights.Matter(c) {
-			names = append(names, c.Name)
-		}
-	}
-	weights.Note(a.rec.log, names)
-}

@@ -8,10 +8,23 @@ import (
 	"slices"
 
 	"github.com/xdslb/xdslb/integrate/internal/explain"
+	"github.com/xdslb/xdslb/integrate/internal/weights"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // This file has the notices about configurations that a channel logs.
+
+// note logs and records that the latest configuration was applied. previous are the previous
+// configurations of the clusters, nil for new ones, changed the indexes of changed clusters.
+func (b *Balancer) note(previous []*picker.Cluster, changed []int, changes *eventlog.Changes) {
+	b.noteWeights(b.cfg, changed)
+	for _, i := range changed {
+		b.rec.recordZones(previous[i], b.cfg.Clusters[i])
+	}
+	b.rec.recordIgnored(b.cfg, changed)
+	b.rec.record(eventlog.Event{Kind: eventlog.ConfigurationApplied, Changes: changes}, nil)
+}
 
 // recordZones logs that a cluster requests zone-aware routing but does not get it, since the
 // zones of the local cluster are unknown. was is the cluster's previous configuration, nil if
@@ -54,4 +67,18 @@ func (r *recorder) recordIgnored(cfg *picker.Config, clusters []int) {
 			r.recordUnsupported(l.Name, explain.UnsupportedOf(l, sessions))
 		}
 	}
+}
+
+// noteWeights logs which of the changed clusters have endpoints of different weights.
+func (ch *channel) noteWeights(cfg *picker.Config, changed []int) {
+	if ch.standalone || ch.simulated {
+		return
+	}
+	var names []string
+	for _, i := range changed {
+		if c := cfg.Clusters[i]; !weights.Noted(c.Name) && weights.Matter(c) {
+			names = append(names, c.Name)
+		}
+	}
+	weights.Note(ch.rec.log, names)
 }
