@@ -86,7 +86,7 @@ func (b *Balancer) apply(cfg *picker.Config, plans *rpc.Plans) {
 		b.take(c, c.update(cfg.Clusters[i], changes, b.slow()))
 		c.received = received[i]
 	}
-	b.list.follow(received, cfg.Clusters)
+	b.list.setConfigs(received, cfg.Clusters)
 	// Last, so that counters of a leaf that has moved to another cluster are never without a
 	// user: they count the RPCs in flight.
 	for _, c := range gone {

@@ -135,7 +135,7 @@ func (b *Balancer) ExitIdle() {
 	for _, c := range b.clusters {
 		if c.status() == picker.Idle {
 			c.inUse.connectOneIdle()
-			b.follow(c)
+			b.collectChange(c)
 		}
 	}
 	b.out.publish = true
@@ -167,6 +167,6 @@ func (b *Balancer) connectIdle(cluster string) {
 	defer b.unlock()
 	if c := b.clusters[cluster]; !b.rt.Closed() && c != nil && c.status() == picker.Idle {
 		c.inUse.connectOneIdle()
-		b.follow(c)
+		b.collectChange(c)
 	}
 }

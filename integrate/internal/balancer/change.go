@@ -3,25 +3,10 @@
 
 package balancer
 
-import "time"
-
 // This file defines how a change is returned up the balancer's tree. Events enter at the top
 // and are passed down by call. Endpoints, connections and child policies mark their changes in
 // the tally of their priority. At the end of the event the owners handle the marks: the
 // priority updates its phase, the cluster chooses a priority, and the balancer publishes.
-
-// entry is how the lower layers of a cluster start later events at the top: states of SubConns,
-// timers, calls of child policies.
-type entry interface {
-	// do takes the mutex and runs f, unless the balancer is closed, and ends the event. The
-	// caller must not hold the mutex.
-	do(f func())
-	// end is like do, for events that must also be handled after the balancer is closed.
-	end(f func())
-	// after runs f as an event when a timer expires, unless the timer is stopped, or replaced
-	// in its slot, before. The caller holds the mutex.
-	after(d time.Duration, slot **time.Timer, f func())
-}
 
 // mark is a set of changes of a priority's endpoints.
 type mark uint8

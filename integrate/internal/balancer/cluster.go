@@ -21,7 +21,7 @@ import (
 type cluster struct {
 	*channel
 	entry      entry
-	changed    []*tally // with marks that follow has not handled
+	changed    []*tally // with marks that handleMarks has not handled
 	index      int      // in the list
 	cfg        *picker.Cluster
 	received   *picker.Cluster // the source of cfg: see adaptation.config

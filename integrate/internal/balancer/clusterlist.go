@@ -43,11 +43,11 @@ func (l *clusterList) set(all []*cluster) {
 		received[i], own[i] = c.received, c.cfg
 	}
 	l.all, l.whole = all, true
-	l.follow(received, own)
+	l.setConfigs(received, own)
 }
 
-// follow records the configurations of the clusters.
-func (l *clusterList) follow(received, own []*picker.Cluster) {
+// setConfigs sets the configurations of the clusters.
+func (l *clusterList) setConfigs(received, own []*picker.Cluster) {
 	if !persistent.SameSlice(received, own) && slices.Equal(received, own) {
 		own = received
 	}

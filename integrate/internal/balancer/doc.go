@@ -22,7 +22,7 @@
 //
 // Changes are returned in the other direction (change.go). Endpoints, connections and child
 // policies mark their changes in the tally of their priority. At the end of the event
-// cluster.follow updates the phases of the marked priorities, chooses a priority, and returns a
+// cluster.handleMarks updates the phases of the marked priorities, chooses a priority, and returns a
 // change to the balancer. publisher.settle acts on the change: it tells gRPC the channel's
 // state, and publishes at once or sets a timer.
 //

@@ -31,6 +31,19 @@ func (b *Balancer) callThen(first, f func()) {
 	})
 }
 
+// entry is how the lower layers of a cluster start later events at the top: states of SubConns,
+// timers, calls of child policies.
+type entry interface {
+	// do takes the mutex and runs f, unless the balancer is closed, and ends the event. The
+	// caller must not hold the mutex.
+	do(f func())
+	// end is like do, for events that must also be handled after the balancer is closed.
+	end(f func())
+	// after runs f as an event when a timer expires, unless the timer is stopped, or replaced
+	// in its slot, before. The caller holds the mutex.
+	after(d time.Duration, slot **time.Timer, f func())
+}
+
 // clusterEntry implements entry for the lower layers of a cluster.
 type clusterEntry struct {
 	b *Balancer
@@ -49,7 +62,7 @@ func (n *clusterEntry) do(f func()) {
 	defer n.b.unlock()
 	if !n.b.rt.Closed() {
 		f()
-		n.b.follow(n.c)
+		n.b.collectChange(n.c)
 	}
 }
 
@@ -57,17 +70,17 @@ func (n *clusterEntry) end(f func()) {
 	n.b.lock()
 	defer n.b.unlock()
 	f()
-	n.b.follow(n.c)
+	n.b.collectChange(n.c)
 }
 
 func (n *clusterEntry) after(d time.Duration, slot **time.Timer, f func()) {
 	n.b.after(d, slot, func() {
 		f()
-		n.b.follow(n.c)
+		n.b.collectChange(n.c)
 	})
 }
 
-// follow has a cluster handle the marks of an event.
-func (b *Balancer) follow(c *cluster) {
-	b.take(c, c.follow(&followed{sessions: b.sessions, slow: b.slow()}))
+// collectChange has a cluster handle the marks of an event, and collects its change for settle.
+func (b *Balancer) collectChange(c *cluster) {
+	b.take(c, c.handleMarks(&eventContext{sessions: b.sessions, slow: b.slow()}))
 }

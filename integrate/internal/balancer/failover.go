@@ -12,10 +12,10 @@ import (
 
 // This file has a cluster's reaction to its priorities, and its choice among them (A56).
 
-// follow handles the marks of an event and returns the change that follows from them. Marks
+// handleMarks handles the marks of an event and returns the change that follows from them. Marks
 // made meanwhile belong to priorities that selectPriority activates, and selectPriority has taken them into
 // account.
-func (c *cluster) follow(f *followed) (ch change) {
+func (c *cluster) handleMarks(f *eventContext) (ch change) {
 	used, growing := c.inUse, true
 	var seen mark
 	for _, t := range c.changed[:len(c.changed):len(c.changed)] {
@@ -62,8 +62,8 @@ func (c *cluster) follow(f *followed) (ch change) {
 	return ch
 }
 
-// followed is the state of the balancer that a cluster reads to handle an event.
-type followed struct {
+// eventContext is the state of the balancer that a cluster reads to handle an event.
+type eventContext struct {
 	sessions bool // a route has session affinity
 	slow     bool // publications take long
 }

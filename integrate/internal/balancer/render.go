@@ -55,7 +55,11 @@ func (p *publisher) render(prev *pickState) (next *pickState, helps bool) {
 	items := make([]*persistent.Item[clusterView], len(changed))
 	changes := make([]persistent.Change[clusterView], len(changed))
 	for i, c := range changed {
-		items[i] = next.view(c)
+		c.followProbes(next.Snapshot, c.index)
+		items[i] = c.publishedView(next.Snapshot)
+		if items[i].Value.probers != nil {
+			next.ProbeFirst = next.probeFirst
+		}
 		changes[i] = persistent.Change[clusterView]{Index: c.index, Item: items[i]}
 		c.scheduleWeights()
 		c.scheduleLoads()
@@ -70,18 +74,16 @@ func (p *publisher) render(prev *pickState) (next *pickState, helps bool) {
 	return next, helps
 }
 
-// view returns the view of a changed cluster. If the cluster's RPCs send probes, it also sets
-// p.ProbeFirst.
-func (p *pickState) view(c *cluster) *persistent.Item[clusterView] {
+// publishedView returns the view of a changed cluster as it is published with a snapshot: with the
+// error of a cluster that the snapshot cannot pick in, and the probers if RPCs send probes.
+func (c *cluster) publishedView(s *picker.Snapshot) *persistent.Item[clusterView] {
 	item := &persistent.Item[clusterView]{Value: c.view}
-	view := &item.Value
-	if err := p.Snapshot.ClusterErr(c.index); err != nil {
+	if err := s.ClusterErr(c.index); err != nil {
 		name := c.cfg.Name
-		view.failed = c.id.failure(name, fmt.Sprintf("xdslb: cluster %q: %v", name, err), ReasonCluster, "cluster", name)
+		item.Value.failed = c.id.failure(name, fmt.Sprintf("xdslb: cluster %q: %v", name, err), ReasonCluster, "cluster", name)
 	}
-	c.followProbes(p.Snapshot, c.index)
-	if c.probers != nil && c.asksForEach() {
-		view.probers, p.ProbeFirst = c.probers, p.probeFirst
+	if c.asksForEach() {
+		item.Value.probers = c.probers
 	}
 	return item
 }

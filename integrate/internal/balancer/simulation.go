@@ -135,7 +135,7 @@ func (s *Simulation) advance() bool {
 	for _, c := range s.list.all {
 		for _, p := range c.priorities {
 			if p.active() && s.connectAll(p) {
-				s.follow(c)
+				s.collectChange(c)
 				return true
 			}
 		}
@@ -145,7 +145,7 @@ func (s *Simulation) advance() bool {
 			if p.phase == trying && !takesRPCs(p.connectivity()) {
 				serial.Halt(&p.timer)
 				p.onFailoverTimeout()
-				s.follow(c)
+				s.collectChange(c)
 				return true
 			}
 		}
