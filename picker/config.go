@@ -10,8 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"time"
-
-	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // Config is the configuration of one target from the control plane. It consists of plain,
@@ -111,26 +109,6 @@ type LoadReporting struct {
 type Priority struct {
 	Localities []Locality
 }
-
-// LocalityID names a locality. It is comparable and can key a map.
-type LocalityID struct {
-	Region, Zone, SubZone string
-}
-
-// Locality is a group of endpoints that shares one weight.
-type Locality struct {
-	ID        LocalityID
-	Weight    uint32 // ≥ 1; the sum over a priority fits uint32 (A27-CLA-3)
-	Endpoints EndpointList
-	Metadata  Metadata // nil in most cases
-}
-
-// An EndpointList is the list of endpoints of a locality. It is immutable. A version that
-// differs in one endpoint copies at most 85 endpoints.
-type EndpointList = persistent.List[Endpoint]
-
-// ListOf returns a list of the given endpoints.
-func ListOf(endpoints ...Endpoint) EndpointList { return persistent.Of(endpoints...) }
 
 // Endpoint is one backend. It is 48 bytes; rarely used fields are in Extra.
 type Endpoint struct {

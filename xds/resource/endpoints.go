@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // DecodeEndpoints returns the validated form of a ClusterLoadAssignment (A27, A61). The error
@@ -227,7 +226,7 @@ func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 	}
 	l.localities = append(l.localities, loc)
 	l.weight += uint64(in.weight)
-	if prev.Weight == loc.Weight && prev.Endpoints.Same(loc.Endpoints) && persistent.SameMap(prev.Metadata, loc.Metadata) {
+	if prev.Same(loc) {
 		l.kept++
 	}
 	return true

@@ -261,7 +261,7 @@ func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 				}
 			}
 		}
-		if slices.EqualFunc(list, before, sameLocality) {
+		if slices.EqualFunc(list, before, picker.Locality.Same) {
 			next.Priorities[p].Localities = before
 		} else {
 			same = false
@@ -278,11 +278,6 @@ func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 		return m.value
 	}
 	return next
-}
-
-// sameLocality reports whether a and b are equal and share their lists.
-func sameLocality(a, b picker.Locality) bool {
-	return a.ID == b.ID && a.Weight == b.Weight && a.Endpoints.Same(b.Endpoints) && persistent.SameMap(a.Metadata, b.Metadata)
 }
 
 // addrsOf returns an iterator over the addresses of an endpoint.

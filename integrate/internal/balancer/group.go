@@ -17,7 +17,6 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // group is a set of endpoints that one child policy connects: the endpoints of a locality, or
@@ -300,7 +299,5 @@ type inputs struct {
 func (in *inputs) same(as *inputs) bool {
 	return in.name == as.name && bytes.Equal(in.config, as.config) &&
 		slices.EqualFunc(in.all, as.all, func(a, b picker.Locality) bool { return a.ID == b.ID && a.Weight == b.Weight }) &&
-		slices.EqualFunc(in.ours, as.ours, func(a, b picker.Locality) bool {
-			return a.Endpoints.Same(b.Endpoints) && persistent.SameMap(a.Metadata, b.Metadata)
-		})
+		slices.EqualFunc(in.ours, as.ours, picker.Locality.Same)
 }
