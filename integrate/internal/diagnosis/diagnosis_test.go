@@ -66,7 +66,7 @@ func TestCauseOfCluster(t *testing.T) {
 		},
 	}
 	list := diagnosis.Find(s)
-	if len(list) != 2 || list[1].Text != "Cluster b is NACKED (version 1 stays in force): lb_policy: unexpected 99" {
+	if len(list) != 2 || list[1].Text != "Cluster b is NACKED (version 1 stays in use): lb_policy: unexpected 99" {
 		t.Errorf("the findings are %+v", list)
 	}
 }
