@@ -65,7 +65,7 @@ func (e *env) fetch(boot []byte, target string, delta bool, timeout time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	client := xds.Acquire(cfg, xds.Options{Filter: rpc.FilterType, Delta: delta, Linger: -1, ResourceTimeout: timeout, Logger: silent})
+	client := xds.Acquire(cfg, xds.Options{Filter: rpc.FilterType, Delta: delta, Linger: -1, Logger: silent})
 	defer client.Release()
 	defer client.Watch(listener, authority, keep{})()
 	ctx, cancel := context.WithTimeout(e.ctx, timeout)
