@@ -104,7 +104,7 @@ func newClusterView(s *integrate.TargetStatus, c *report.ClusterStatus, q url.Va
 	for e := range report.Endpoints(c) {
 		row := &endpointRow{Located: e, Calls: e.OK + e.FailedRPCs, Condition: report.Condition(e.EndpointStatus)}
 		v.Calls += row.Calls
-		if row.matches(filter) && strings.Contains(row.Address+" "+row.Hostname, text) {
+		if row.matches(filter) && (strings.Contains(row.Address, text) || strings.Contains(row.Hostname, text)) {
 			rows = append(rows, row)
 		}
 	}
