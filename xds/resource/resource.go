@@ -204,20 +204,27 @@ func (d *decoder) unmarshal(value []byte, m proto.Message) bool {
 	return unmarshalAt(value, m, d.root())
 }
 
-// unmarshalAt is proto.Unmarshal, limited to messages with at most maxFields fields.
+// unmarshalAt is Unmarshal of the message at a path.
 func unmarshalAt(value []byte, m proto.Message, p *path) bool {
-	if len(value) > maxFields && countFields(value, m.ProtoReflect().Descriptor(), maxFields, 0) > maxFields {
-		p.failf("must have at most %d fields in all", maxFields)
-		return false
-	}
-	err := proto.Unmarshal(value, m)
+	err := Unmarshal(value, m)
 	if err != nil {
+		p.fail(err.Error())
+	}
+	return err == nil
+}
+
+// Unmarshal is proto.Unmarshal with the limit on the number of fields that resources have.
+func Unmarshal(value []byte, m proto.Message) error {
+	if len(value) > maxFields && countFields(value, m.ProtoReflect().Descriptor(), maxFields, 0) > maxFields {
+		return fmt.Errorf("must have at most %d fields in all", maxFields)
+	}
+	if err := proto.Unmarshal(value, m); err != nil {
 		// The text of protobuf errors deliberately varies between programs in the space after
 		// the prefix.
 		why := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
-		p.fail("cannot be read as " + typeName(m) + ": " + why)
+		return errors.New("cannot be read as " + typeName(m) + ": " + why)
 	}
-	return err == nil
+	return nil
 }
 
 // unpack decodes a into m if it has m's type.

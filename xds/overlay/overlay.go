@@ -1,0 +1,212 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package overlay
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// Overlay is a validated list of patches. It must not be copied, and is safe for concurrent use.
+type Overlay struct {
+	patches []*patch
+
+	mu         sync.Mutex
+	selections map[string]*Selection // by the indexes of their patches
+}
+
+// kind is the kind of message that a patch applies to.
+type kind uint8
+
+const (
+	listener kind = iota
+	routeConfiguration
+	route
+	cluster
+	endpoints
+)
+
+// kinds has the name of each kind in documents, and an empty message of it.
+var kinds = [...]struct {
+	name    string
+	message proto.Message
+}{
+	listener:           {"listener", (*listenerv3.Listener)(nil)},
+	routeConfiguration: {"route_configuration", (*routev3.RouteConfiguration)(nil)},
+	route:              {"route", (*routev3.Route)(nil)},
+	cluster:            {"cluster", (*clusterv3.Cluster)(nil)},
+	endpoints:          {"endpoints", (*endpointv3.ClusterLoadAssignment)(nil)},
+}
+
+// patch is one entry of "patches".
+type patch struct {
+	index         int
+	kind          kind
+	name, target  glob
+	merge         json.RawMessage
+	whenUnset     bool
+	allowSecurity bool
+}
+
+// Parse returns the overlay in a JSON document. Errors name the patch by its index, the path
+// within it and the rule that is violated; the document is then rejected as a whole.
+func Parse(document []byte) (*Overlay, error) {
+	var in struct {
+		Patches []json.RawMessage `json:"patches"`
+	}
+	if err := decodeStrict(document, &in); err != nil {
+		return nil, fmt.Errorf("overlay: %w", err)
+	}
+	o := &Overlay{selections: map[string]*Selection{}}
+	for i, raw := range in.Patches {
+		p, err := parsePatch(raw)
+		if err != nil {
+			return nil, fmt.Errorf("overlay: patches[%d]%w", i, err)
+		}
+		p.index = i
+		o.patches = append(o.patches, p)
+	}
+	return o, nil
+}
+
+// parsePatch returns a validated patch. Errors begin with the path within the patch.
+func parsePatch(raw json.RawMessage) (*patch, error) {
+	var in struct {
+		Resource      string          `json:"resource"`
+		Name          *string         `json:"name"`
+		Target        *string         `json:"target"`
+		Merge         json.RawMessage `json:"merge"`
+		WhenUnset     bool            `json:"when_unset"`
+		AllowSecurity bool            `json:"allow_security_changes"`
+	}
+	if err := decodeStrict(raw, &in); err != nil {
+		return nil, fmt.Errorf(": %w", err)
+	}
+	p := &patch{target: "*", merge: in.Merge, whenUnset: in.WhenUnset, allowSecurity: in.AllowSecurity}
+	i := slices.IndexFunc(kinds[:], func(k struct {
+		name    string
+		message proto.Message
+	}) bool {
+		return k.name == in.Resource
+	})
+	if i < 0 {
+		return nil, fmt.Errorf(`.resource: %q: must be "listener", "route_configuration", "route", "cluster" or "endpoints"`, in.Resource)
+	}
+	p.kind = kind(i)
+	if in.Name == nil || *in.Name == "" {
+		return nil, errors.New(`.name: must be set; "*" matches all names`)
+	}
+	p.name = glob(*in.Name)
+	if in.Target != nil {
+		p.target = glob(*in.Target)
+	}
+	if err := p.validate(); err != nil {
+		return nil, fmt.Errorf(".merge%w", err)
+	}
+	return p, nil
+}
+
+// validate checks the merge by applying it to an empty message.
+func (p *patch) validate() error {
+	if !isObject(p.merge) {
+		return errors.New(": must be a JSON object")
+	}
+	m := kinds[p.kind].message.ProtoReflect().New()
+	fields, err := objectFields(m.Descriptor(), p.merge)
+	if err != nil {
+		return err
+	}
+	if len(fields) == 0 {
+		return errors.New(": must have at least one field")
+	}
+	for _, f := range fields {
+		switch name := f.fd.Name(); {
+		case name == "name", name == "cluster_name":
+			return fmt.Errorf(".%s: must not be set: names cannot be patched", name)
+		case p.kind == endpoints && name != "policy":
+			return fmt.Errorf(".%s: only the policy of endpoints can be patched", name)
+		case p.kind == cluster && name == "transport_socket" && isNull(f.raw) && !p.allowSecurity:
+			return fmt.Errorf(".%s: removing it requires \"allow_security_changes\": true", name)
+		}
+	}
+	return (&merger{lenient: true}).message(m, p.merge, "")
+}
+
+// Patch describes a patch.
+type Patch struct {
+	// Resource, Name and Target are as in the document; Target is "*" if it is left out.
+	Resource, Name, Target string
+	// Merge is the JSON Merge Patch. It must not be modified.
+	Merge json.RawMessage
+}
+
+// Patches returns a description of each patch, in order.
+func (o *Overlay) Patches() []Patch {
+	list := make([]Patch, len(o.patches))
+	for i, p := range o.patches {
+		list[i] = Patch{kinds[p.kind].name, string(p.name), string(p.target), p.merge}
+	}
+	return list
+}
+
+// Selection is the part of an overlay that applies to a channel target.
+type Selection struct {
+	byKind [len(kinds)][]*patch
+}
+
+// Select returns the patches for a channel target, or nil if there are none. Targets with the same
+// patches share a Selection, so that callers may compare the pointers. A nil Overlay has no patches.
+func (o *Overlay) Select(target string) *Selection {
+	if o == nil {
+		return nil
+	}
+	var key []byte
+	s := new(Selection)
+	for _, p := range o.patches {
+		if p.target.match(target) {
+			key = fmt.Appendf(key, "%d,", p.index)
+			s.byKind[p.kind] = append(s.byKind[p.kind], p)
+		}
+	}
+	if key == nil {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if old := o.selections[string(key)]; old != nil {
+		return old
+	}
+	o.selections[string(key)] = s
+	return s
+}
+
+// decodeStrict is json.Unmarshal of a document with known fields and nothing after it.
+func decodeStrict(document []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(document))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		if errors.Is(err, io.EOF) {
+			return errors.New("no JSON value")
+		}
+		if e := (*json.SyntaxError)(nil); errors.As(err, &e) {
+			return fmt.Errorf("invalid JSON at byte %d: %w", e.Offset, err)
+		}
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("invalid JSON at byte %d: data after the document", d.InputOffset())
+	}
+	return nil
+}
