@@ -4,6 +4,7 @@
 package overlay
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/zeebo/xxh3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -22,29 +24,51 @@ import (
 
 // Outcome describes the effect of one patch on one resource.
 type Outcome struct {
-	Patch   int   // index in the document
+	Patch   Ref
 	Changed bool  // whether the resource differs by it
 	Err     error // why the patch was skipped for this resource, or nil
 }
 
-// MayMatch reports whether patches apply to a resource, by its name alone. It may report true for a
-// resource that none applies to, if it has routes. A nil Selection matches nothing.
-func (s *Selection) MayMatch(t resource.Type, name string) bool {
+// Key identifies the patches that may apply to a resource, whatever else is in their overlay. Equal
+// patches of the same resource have the same result. The zero Key means that there are none.
+type Key xxh3.Uint128
+
+// Key returns the key of the patches that may apply to a resource. Whether they do is known only
+// when the resource is decoded, if it has routes. It does not allocate. A nil Selection has no patches.
+func (s *Selection) Key(t resource.Type, name string) (key Key) {
 	if s == nil {
-		return false
+		return key
 	}
-	named := func(k kind) bool {
-		return slices.ContainsFunc(s.byKind[k], func(p *patch) bool { return p.name.match(name) })
+	for i := range s.byKind {
+		for _, p := range s.byKind[i] {
+			if p.mayMatch(t, name) {
+				key = key.with(p.ref.sum)
+			}
+		}
 	}
+	return key
+}
+
+// with returns the key of the same patches and another one.
+func (k Key) with(sum xxh3.Uint128) Key {
+	var b [32]byte
+	for i, word := range []uint64{k.Hi, k.Lo, sum.Hi, sum.Lo} {
+		binary.LittleEndian.PutUint64(b[8*i:], word)
+	}
+	return Key(xxh3.Hash128(b[:]))
+}
+
+// mayMatch reports whether the patch may apply to a resource or to its routes.
+func (p *patch) mayMatch(t resource.Type, name string) bool {
 	switch t {
-	case resource.ListenerType:
-		return named(listener) || len(s.byKind[routeConfiguration]) > 0 || len(s.byKind[route]) > 0
+	case resource.ListenerType: // routes may be inline, with any name
+		return p.kind == listener && p.name.match(name) || p.kind == routeConfiguration || p.kind == route
 	case resource.RouteConfigType:
-		return named(routeConfiguration) || s.mayMatchRoutes(name)
+		return p.kind == routeConfiguration && p.name.match(name) || p.kind == route && p.name.mayMatchPrefix(name+"/")
 	case resource.ClusterType:
-		return named(cluster)
+		return p.kind == cluster && p.name.match(name)
 	case resource.EndpointsType:
-		return named(endpoints)
+		return p.kind == endpoints && p.name.match(name)
 	}
 	return false
 }
@@ -54,39 +78,78 @@ func (s *Selection) mayMatchRoutes(config string) bool {
 	return slices.ContainsFunc(s.byKind[route], func(p *patch) bool { return p.name.mayMatchPrefix(config + "/") })
 }
 
-// Apply applies the patches to an encoded resource. It returns value itself if no patch changes
-// it, and one Outcome for each patch whose name matches, in order.
+// Result is the result of applying patches to a resource.
+type Result struct {
+	// Value is the decoded form of the patched resource, and Bytes its encoded form; nil if the
+	// patches do not change the resource.
+	Value any
+	Bytes []byte
+	// Outcomes has an element for each patch whose name matches, in order.
+	Outcomes []Outcome
+}
+
+// Apply applies the patches to an encoded, valid resource. It does not modify value, and Bytes may
+// share its memory.
 //
-// Valid reports what is wrong with an encoded resource. If the patches together make the resource
-// invalid, each is applied in turn and skipped if the resource is invalid after it. The result
-// may be invalid only if value is. Apply does not modify value, and the result may share its memory.
-func (s *Selection) Apply(t resource.Type, name string, value []byte, valid func(value []byte) error) ([]byte, []Outcome) {
-	if !s.MayMatch(t, name) {
-		return value, nil
-	}
+// Decode decodes a resource, or returns what is wrong with it. If the patches together make the
+// resource invalid, each is applied in turn and skipped if the resource is invalid after it.
+func (s *Selection) Apply(t resource.Type, name string, value []byte, decode func(value []byte) (any, error)) Result {
 	patched, outcomes := s.apply(t, name, value, func(int) bool { return true })
-	if !slices.ContainsFunc(outcomes, func(o Outcome) bool { return o.Changed }) || valid(patched) == nil {
-		return patched, outcomes
+	if !slices.ContainsFunc(outcomes, func(o outcome) bool { return o.Changed }) {
+		return Result{Outcomes: public(outcomes)}
+	}
+	if decoded, err := decode(patched); err == nil {
+		return Result{decoded, patched, public(outcomes)}
 	}
 	var rejected []int
-	current := value
+	var r Result
 	for i, o := range outcomes {
 		if !o.Changed {
 			continue
 		}
-		next, _ := s.apply(t, name, value, func(index int) bool { return index <= o.Patch && !slices.Contains(rejected, index) })
-		if err := valid(next); err != nil {
-			rejected = append(rejected, o.Patch)
+		next, _ := s.apply(t, name, value, func(position int) bool { return position <= o.position && !slices.Contains(rejected, position) })
+		decoded, err := decode(next)
+		if err != nil {
+			rejected = append(rejected, o.position)
 			outcomes[i].Changed, outcomes[i].Err = false, fmt.Errorf("the patched resource is invalid: %w", err)
 			continue
 		}
-		current = next
+		r.Value, r.Bytes = decoded, next
 	}
-	return current, outcomes
+	r.Outcomes = public(outcomes)
+	return r
 }
 
-// apply applies the patches whose index use returns true for.
-func (s *Selection) apply(t resource.Type, name string, value []byte, use func(index int) bool) ([]byte, []Outcome) {
+// outcome is an Outcome and the position of the patch in the overlay.
+type outcome struct {
+	Outcome
+	position int
+}
+
+func public(outcomes []outcome) []Outcome {
+	list := make([]Outcome, len(outcomes))
+	for i, o := range outcomes {
+		list[i] = o.Outcome
+	}
+	return list
+}
+
+// Locate returns the outcome with the patch as it is in s, which has an equal one; its index may
+// have changed.
+func (s *Selection) Locate(o Outcome) Outcome {
+	for i := range s.byKind {
+		for _, p := range s.byKind[i] {
+			if p.ref.sum == o.Patch.sum {
+				o.Patch = p.ref
+				return o
+			}
+		}
+	}
+	return o
+}
+
+// apply applies the patches whose position use returns true for.
+func (s *Selection) apply(t resource.Type, name string, value []byte, use func(position int) bool) ([]byte, []outcome) {
 	a := &application{s: s, use: use}
 	var err error
 	switch t {
@@ -108,15 +171,15 @@ func (s *Selection) apply(t resource.Type, name string, value []byte, use func(i
 	if err != nil { // the resource itself is malformed; decoding it reports the details
 		return value, nil
 	}
-	slices.SortFunc(a.outcomes, func(x, y Outcome) int { return x.Patch - y.Patch })
+	slices.SortFunc(a.outcomes, func(x, y outcome) int { return x.position - y.position })
 	return value, a.outcomes
 }
 
 // application is the state of applying a selection to a resource.
 type application struct {
 	s        *Selection
-	use      func(index int) bool
-	outcomes []Outcome // one for each patch
+	use      func(position int) bool
+	outcomes []outcome // one for each patch
 	changed  bool
 }
 
@@ -134,7 +197,7 @@ func apply[M proto.Message](a *application, value []byte, m M, patch func(M) err
 // message applies the patches of a kind to m. Each patch applies as a whole or not at all.
 func (a *application) message(m proto.Message, k kind, name string) {
 	for _, p := range a.s.byKind[k] {
-		if !p.name.match(name) || !a.use(p.index) {
+		if !p.name.match(name) || !a.use(p.position) {
 			continue
 		}
 		patched := proto.Clone(m)
@@ -144,15 +207,15 @@ func (a *application) message(m proto.Message, k kind, name string) {
 			proto.Reset(m)
 			proto.Merge(m, patched)
 		}
-		a.record(Outcome{p.index, changed, err})
+		a.record(outcome{Outcome{p.ref, changed, err}, p.position})
 	}
 }
 
 // record adds an outcome. A patch of routes has one outcome for all routes of a resource.
-func (a *application) record(o Outcome) {
+func (a *application) record(o outcome) {
 	a.changed = a.changed || o.Changed
 	for i := range a.outcomes {
-		if old := &a.outcomes[i]; old.Patch == o.Patch {
+		if old := &a.outcomes[i]; old.position == o.position {
 			old.Changed = old.Changed || o.Changed
 			if old.Err == nil {
 				old.Err = o.Err
@@ -187,7 +250,7 @@ func (p *patch) apply(m protoreflect.Message) error {
 		}
 	}
 	if before != nil && !sameSecurity(before.(*clusterv3.Cluster), m.Interface().(*clusterv3.Cluster)) {
-		return errors.New(`changing a transport socket of the control plane requires "allow_security_changes": true`)
+		return errors.New(`changing the transport socket or the type of a cluster with a transport socket requires "allow_security_changes": true`)
 	}
 	return nil
 }
@@ -200,13 +263,17 @@ func isSet(m protoreflect.Message, fd protoreflect.FieldDescriptor) bool {
 	return m.Has(fd)
 }
 
+// hasSecurity reports whether connections to a cluster are secured.
 func hasSecurity(c *clusterv3.Cluster) bool {
 	return c.TransportSocket != nil || len(c.TransportSocketMatches) > 0
 }
 
+// sameSecurity reports whether two versions of a cluster have the same security. The type counts
+// since an aggregate cluster has the security of its children.
 func sameSecurity(a, b *clusterv3.Cluster) bool {
 	return proto.Equal(a.TransportSocket, b.TransportSocket) &&
-		slices.EqualFunc(a.TransportSocketMatches, b.TransportSocketMatches, func(x, y *clusterv3.Cluster_TransportSocketMatch) bool { return proto.Equal(x, y) })
+		slices.EqualFunc(a.TransportSocketMatches, b.TransportSocketMatches, func(x, y *clusterv3.Cluster_TransportSocketMatch) bool { return proto.Equal(x, y) }) &&
+		a.GetType() == b.GetType() && proto.Equal(a.GetClusterType(), b.GetClusterType())
 }
 
 // listener patches a Listener and the route configuration that it may have inline.
@@ -252,31 +319,56 @@ func (a *application) routeConfiguration(m *routev3.RouteConfiguration) {
 	}
 }
 
-// policyField is the number of ClusterLoadAssignment.policy.
-const policyField = 4
-
 // endpoints patches the policy of an encoded ClusterLoadAssignment. The endpoints, of which there
 // may be very many, are not decoded.
 func (a *application) endpoints(value []byte, name string) ([]byte, error) {
-	var rest, policy []byte // all other fields; the policy as a message of its own
-	for b := value; len(b) > 0; {
-		number, _, n := protowire.ConsumeField(b)
-		if n < 0 {
-			return value, protowire.ParseError(n)
-		}
-		if number == policyField {
-			policy = append(policy, b[:n]...)
-		} else {
-			rest = append(rest, b[:n]...)
-		}
-		b = b[n:]
-	}
-	patched, err := apply(a, policy, new(endpointv3.ClusterLoadAssignment), func(m *endpointv3.ClusterLoadAssignment) error {
+	patched, err := apply(a, fields(value, policyField), new(endpointv3.ClusterLoadAssignment), func(m *endpointv3.ClusterLoadAssignment) error {
 		a.message(m, endpoints, name)
 		return nil
 	})
 	if err != nil || !a.changed {
 		return value, err
 	}
-	return append(rest, patched...), nil
+	return WithPolicy(value, patched), nil
+}
+
+// The numbers of ClusterLoadAssignment.cluster_name and policy.
+const nameField, policyField = 1, 4
+
+// WithoutEndpoints returns a copy of an encoded ClusterLoadAssignment with the name and the policy
+// only: all that patches apply to. It is O(localities).
+func WithoutEndpoints(value []byte) []byte { return fields(value, nameField, policyField) }
+
+// WithPolicy returns an encoded ClusterLoadAssignment with the policy of another one.
+func WithPolicy(value, of []byte) []byte {
+	var rest []byte
+	each(value, func(number protowire.Number, field []byte) {
+		if number != policyField {
+			rest = append(rest, field...)
+		}
+	})
+	return append(rest, fields(of, policyField)...)
+}
+
+// fields returns the fields with some numbers, as a message of their own.
+func fields(value []byte, numbers ...protowire.Number) []byte {
+	kept := []byte{}
+	each(value, func(number protowire.Number, field []byte) {
+		if slices.Contains(numbers, number) {
+			kept = append(kept, field...)
+		}
+	})
+	return kept
+}
+
+// each calls f with the fields of an encoded message, including their tags, up to the first malformed one.
+func each(value []byte, f func(number protowire.Number, field []byte)) {
+	for len(value) > 0 {
+		number, _, n := protowire.ConsumeField(value)
+		if n < 0 {
+			return
+		}
+		f(number, value[:n])
+		value = value[n:]
+	}
 }

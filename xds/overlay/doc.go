@@ -20,14 +20,15 @@
 //	    configurations that are part of a Listener are patched like others. Of endpoints
 //	    (ClusterLoadAssignment) only the policy can be patched.
 //	  - name and target are globs, in which "*" matches any characters. The target is the channel's
-//	    target; without it the patch applies to all channels.
+//	    target, such as "xds:///orders"; without it the patch applies to all channels.
 //	  - merge is a JSON Merge Patch (RFC 7386) of the resource's protobuf JSON form. Fields have
 //	    their proto names or their JSON names. An Any is merged if the patch has no "@type" or the
 //	    type of the current value, and replaced otherwise. Setting a field of a oneof clears the
 //	    other fields of that oneof.
 //	  - when_unset limits the patch to the top-level fields that the resource leaves out.
 //	  - allow_security_changes permits a patch of a cluster to change or remove a transport socket
-//	    that the control plane sent.
+//	    that the control plane sent, or the type of such a cluster: an aggregate cluster has the
+//	    security of its children.
 //
 // [Parse] validates a document as a whole against the resource types, so that an unknown field or
 // a value of the wrong type is found before any resource is patched. [Selection.Apply] applies the
@@ -38,4 +39,6 @@
 // Resources are patched as protobuf messages and not as JSON text, so messages of unknown types in
 // other parts of a resource are preserved. Endpoints are never decoded: the policy is
 // replaced in the encoded ClusterLoadAssignment.
+//
+// A [Source] has the overlay in force, and reloads it when its file changes.
 package overlay

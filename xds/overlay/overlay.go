@@ -10,22 +10,18 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
+	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"github.com/zeebo/xxh3"
 	"google.golang.org/protobuf/proto"
 )
 
-// Overlay is a validated list of patches. It must not be copied, and is safe for concurrent use.
-type Overlay struct {
-	patches []*patch
-
-	mu         sync.Mutex
-	selections map[string]*Selection // by the indexes of their patches
-}
+// Overlay is a validated list of patches. It is immutable.
+type Overlay struct{ patches []*patch }
 
 // kind is the kind of message that a patch applies to.
 type kind uint8
@@ -50,9 +46,21 @@ var kinds = [...]struct {
 	endpoints:          {"endpoints", (*endpointv3.ClusterLoadAssignment)(nil)},
 }
 
+// Ref identifies a patch.
+type Ref struct {
+	Source string // of the document, as in Parse
+	Index  int    // in the document
+
+	sum xxh3.Uint128 // of everything that decides about the result of the patch
+}
+
+// String returns the source and the path of the patch in it.
+func (r Ref) String() string { return fmt.Sprintf("%s: patches[%d]", r.Source, r.Index) }
+
 // patch is one entry of "patches".
 type patch struct {
-	index         int
+	ref           Ref
+	position      int // in the overlay
 	kind          kind
 	name, target  glob
 	merge         json.RawMessage
@@ -60,25 +68,41 @@ type patch struct {
 	allowSecurity bool
 }
 
-// Parse returns the overlay in a JSON document. Errors name the patch by its index, the path
-// within it and the rule that is violated; the document is then rejected as a whole.
-func Parse(document []byte) (*Overlay, error) {
+// Parse returns the overlay in a JSON document. The source, such as "file /etc/overlay.json", is
+// used in messages only. Errors name the source, the patch by its index, the path within it and the
+// rule that is violated; the document is then rejected as a whole.
+func Parse(source string, document []byte) (*Overlay, error) {
 	var in struct {
 		Patches []json.RawMessage `json:"patches"`
 	}
 	if err := decodeStrict(document, &in); err != nil {
-		return nil, fmt.Errorf("overlay: %w", err)
+		return nil, fmt.Errorf("xdslb: overlay: %s: %w", source, err)
 	}
-	o := &Overlay{selections: map[string]*Selection{}}
+	o := &Overlay{}
 	for i, raw := range in.Patches {
 		p, err := parsePatch(raw)
 		if err != nil {
-			return nil, fmt.Errorf("overlay: patches[%d]%w", i, err)
+			return nil, fmt.Errorf("xdslb: overlay: %s: patches[%d]%w", source, i, err)
 		}
-		p.index = i
+		p.position = i
+		p.ref = Ref{Source: source, Index: i, sum: xxh3.HashString128(fmt.Sprintf("%d %t %t %q %s", p.kind, p.whenUnset, p.allowSecurity, p.name, p.merge))}
 		o.patches = append(o.patches, p)
 	}
 	return o, nil
+}
+
+// join returns the overlay with the patches of a, which may be nil, before those of b.
+func join(a, b *Overlay) *Overlay {
+	if a == nil {
+		return b
+	}
+	o := &Overlay{}
+	for _, p := range slices.Concat(a.patches, b.patches) {
+		moved := *p
+		moved.position = len(o.patches)
+		o.patches = append(o.patches, &moved)
+	}
+	return o
 }
 
 // parsePatch returns a validated patch. Errors begin with the path within the patch.
@@ -146,17 +170,19 @@ func (p *patch) validate() error {
 
 // Patch describes a patch.
 type Patch struct {
+	Ref
 	// Resource, Name and Target are as in the document; Target is "*" if it is left out.
 	Resource, Name, Target string
-	// Merge is the JSON Merge Patch. It must not be modified.
-	Merge json.RawMessage
 }
 
-// Patches returns a description of each patch, in order.
+// Patches returns a description of each patch, in order. A nil Overlay has none.
 func (o *Overlay) Patches() []Patch {
+	if o == nil {
+		return nil
+	}
 	list := make([]Patch, len(o.patches))
 	for i, p := range o.patches {
-		list[i] = Patch{kinds[p.kind].name, string(p.name), string(p.target), p.merge}
+		list[i] = Patch{p.ref, kinds[p.kind].name, string(p.name), string(p.target)}
 	}
 	return list
 }
@@ -166,30 +192,30 @@ type Selection struct {
 	byKind [len(kinds)][]*patch
 }
 
-// Select returns the patches for a channel target, or nil if there are none. Targets with the same
-// patches share a Selection, so that callers may compare the pointers. A nil Overlay has no patches.
+// Select returns the patches for a channel target, or nil if there are none. Scheme xdslb is
+// equivalent to xds. A nil Overlay has no patches.
 func (o *Overlay) Select(target string) *Selection {
 	if o == nil {
 		return nil
 	}
-	var key []byte
-	s := new(Selection)
+	var s *Selection
 	for _, p := range o.patches {
-		if p.target.match(target) {
-			key = fmt.Appendf(key, "%d,", p.index)
-			s.byKind[p.kind] = append(s.byKind[p.kind], p)
+		if !glob(plainScheme(string(p.target))).match(plainScheme(target)) {
+			continue
 		}
+		if s == nil {
+			s = &Selection{}
+		}
+		s.byKind[p.kind] = append(s.byKind[p.kind], p)
 	}
-	if key == nil {
-		return nil
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if old := o.selections[string(key)]; old != nil {
-		return old
-	}
-	o.selections[string(key)] = s
 	return s
+}
+
+func plainScheme(target string) string {
+	if rest, ok := strings.CutPrefix(target, "xdslb:"); ok {
+		return "xds:" + rest
+	}
+	return target
 }
 
 // decodeStrict is json.Unmarshal of a document with known fields and nothing after it.
@@ -199,6 +225,9 @@ func decodeStrict(document []byte, v any) error {
 	if err := d.Decode(v); err != nil {
 		if errors.Is(err, io.EOF) {
 			return errors.New("no JSON value")
+		}
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return errors.New("invalid JSON: the document is incomplete")
 		}
 		if e := (*json.SyntaxError)(nil); errors.As(err, &e) {
 			return fmt.Errorf("invalid JSON at byte %d: %w", e.Offset, err)

@@ -93,7 +93,12 @@ var cases = []struct {
 		name: "transport socket changed", typ: resource.ClusterType, resource: `{"name": "c", "transport_socket": {"name": "tls"}}`,
 		patches: `{"resource": "cluster", "name": "c", "merge": {"transport_socket": {"name": "raw"}, "lb_policy": "MAGLEV"}}`,
 		want:    `{"name": "c", "transport_socket": {"name": "tls"}}`,
-		err:     `changing a transport socket of the control plane requires "allow_security_changes": true`,
+		err:     `changing the transport socket or the type of a cluster with a transport socket requires "allow_security_changes": true`,
+	}, {
+		name: "type changed with transport socket", typ: resource.ClusterType, resource: `{"name": "c", "type": "EDS", "transport_socket": {"name": "tls"}}`,
+		patches: `{"resource": "cluster", "name": "c", "merge": {"cluster_type": {"name": "envoy.clusters.aggregate"}}}`,
+		want:    `{"name": "c", "type": "EDS", "transport_socket": {"name": "tls"}}`,
+		err:     `changing the transport socket or the type of a cluster with a transport socket requires "allow_security_changes": true`,
 	}, {
 		name: "transport socket change permitted", typ: resource.ClusterType, resource: `{"name": "c", "transport_socket": {"name": "tls"}}`,
 		patches: `{"resource": "cluster", "name": "c", "allow_security_changes": true, "merge": {"transport_socket": null}}`,
@@ -164,40 +169,40 @@ func encode(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// noClusterProvided is a rule for tests: the policy CLUSTER_PROVIDED is invalid.
-func noClusterProvided(value []byte) error {
-	c := new(clusterv3.Cluster)
-	if proto.Unmarshal(value, c) == nil && c.LbPolicy == clusterv3.Cluster_CLUSTER_PROVIDED {
-		return errors.New("unsupported")
+// decoder decodes resources of a type by a rule for tests: the policy CLUSTER_PROVIDED is invalid.
+func decoder(t resource.Type) func([]byte) (any, error) {
+	return func(value []byte) (any, error) {
+		m := message(t)
+		if err := proto.Unmarshal(value, m); err != nil {
+			return nil, err
+		}
+		if c, ok := m.(*clusterv3.Cluster); ok && c.LbPolicy == clusterv3.Cluster_CLUSTER_PROVIDED {
+			return nil, errors.New("unsupported")
+		}
+		return m, nil
 	}
-	return nil
 }
 
 func TestApply(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			o, err := Parse([]byte(`{"patches": [` + tc.patches + `]}`))
+			o, err := Parse("test", []byte(`{"patches": [`+tc.patches+`]}`))
 			if err != nil {
 				t.Fatal(err)
 			}
 			value := encode(t, fromJSON(t, tc.typ, tc.resource))
 			name, _ := resource.Name(tc.typ, value)
-			valid := func([]byte) error { return nil }
-			if tc.typ == resource.ClusterType {
-				valid = noClusterProvided
-			}
-			patched, outcomes := o.Select("xds:///t").Apply(tc.typ, name, value, valid)
-			got := message(tc.typ)
-			if err := proto.Unmarshal(patched, got); err != nil {
-				t.Fatal(err)
-			}
-			if want := fromJSON(t, tc.typ, tc.want); !proto.Equal(got, want) {
+			result := o.Select("xds:///t").Apply(tc.typ, name, value, decoder(tc.typ))
+			want := fromJSON(t, tc.typ, tc.want)
+			if unchanged := proto.Equal(want, fromJSON(t, tc.typ, tc.resource)); unchanged != (result.Value == nil) || unchanged != (result.Bytes == nil) {
+				t.Errorf("Apply returned %v and %x", result.Value, result.Bytes)
+			} else if got, _ := decoder(tc.typ)(result.Bytes); !unchanged && (!proto.Equal(got.(proto.Message), want) || !proto.Equal(result.Value.(proto.Message), want)) {
 				t.Errorf("Apply returned %v, want %v", got, want)
 			}
 			var last error
-			for _, out := range outcomes {
+			for _, out := range result.Outcomes {
 				if out.Changed && out.Err != nil {
-					t.Errorf("patch %d has changed the resource and failed: %v", out.Patch, out.Err)
+					t.Errorf("patch %v has changed the resource and failed: %v", out.Patch, out.Err)
 				}
 				last = out.Err
 			}
@@ -213,32 +218,32 @@ func TestParseErrors(t *testing.T) {
 		return `{"patches": [{"resource": "cluster", "name": "c", "merge": ` + merge + `}]}`
 	}
 	for _, tc := range []struct{ document, want string }{
-		{``, `overlay: no JSON value`},
-		{`{"patches": [}`, `overlay: invalid JSON at byte 14: invalid character '}' looking for beginning of value`},
-		{`{"patches": []} x`, `overlay: invalid JSON at byte 16: data after the document`},
-		{`{"patch": []}`, `overlay: json: unknown field "patch"`},
-		{`{"patches": [{"resource": "cluster", "name": "c", "merge": {"lb_policy": 1}}, {"Resource": 1}]}`, `overlay: patches[1]: json: cannot unmarshal number into Go struct field .resource of type string`},
-		{`{"patches": [{"resource": "clusters"}]}`, `overlay: patches[0].resource: "clusters": must be "listener", "route_configuration", "route", "cluster" or "endpoints"`},
-		{`{"patches": [{"resource": "cluster"}]}`, `overlay: patches[0].name: must be set; "*" matches all names`},
-		{`{"patches": [{"resource": "cluster", "name": "c"}]}`, `overlay: patches[0].merge: must be a JSON object`},
-		{`{"patches": [{"resource": "endpoints", "name": "c", "merge": {"endpoints": []}}]}`, `overlay: patches[0].merge.endpoints: only the policy of endpoints can be patched`},
-		{one(`{}`), `overlay: patches[0].merge: must have at least one field`},
-		{one(`[]`), `overlay: patches[0].merge: must be a JSON object`},
-		{one(`{"name": "d"}`), `overlay: patches[0].merge.name: must not be set: names cannot be patched`},
-		{one(`{"transport_socket": null}`), `overlay: patches[0].merge.transport_socket: removing it requires "allow_security_changes": true`},
-		{one(`{"outlier_detecton": {}}`), `overlay: patches[0].merge.outlier_detecton: envoy.config.cluster.v3.Cluster has no such field`},
-		{one(`{"outlier_detection": {"intervall": "1s"}}`), `overlay: patches[0].merge.outlier_detection.intervall: envoy.config.cluster.v3.OutlierDetection has no such field`},
-		{one(`{"outlier_detection": {"interval": 1}}`), `overlay: patches[0].merge.outlier_detection.interval: unexpected token 1`},
-		{one(`{"outlier_detection": 1}`), `overlay: patches[0].merge.outlier_detection: unexpected token 1`},
-		{one(`{"outlier_detection": {"consecutive_5xx": -1}}`), `overlay: patches[0].merge.outlier_detection.consecutive_5xx: invalid value for uint32 field value: -1`},
-		{one(`{"lb_policy": "BEST"}`), `overlay: patches[0].merge.lb_policy: invalid value for enum field lbPolicy: "BEST"`},
-		{one(`{"lb_policy": 1, "lbPolicy": 2}`), `overlay: patches[0].merge.lb_policy: set twice`},
-		{one(`{"ring_hash_lb_config": {}, "maglev_lb_config": {}}`), `overlay: patches[0].merge.maglev_lb_config: at most one field of oneof lb_config can be set, and ring_hash_lb_config is set, too`},
-		{one(`{"metadata": {"filter_metadata": {"k": 7}}}`), `overlay: patches[0].merge.metadata.filter_metadata["k"]: unexpected token 7`},
-		{one(`{"typed_extension_protocol_options": {"k": {"@type": "example.com/no.such.Type"}}}`), `overlay: patches[0].merge.typed_extension_protocol_options["k"].@type: unknown type "example.com/no.such.Type"`},
-		{one(`{"typed_extension_protocol_options": {"k": {"@type": 1}}}`), `overlay: patches[0].merge.typed_extension_protocol_options["k"].@type: must be a type URL`},
+		{``, `xdslb: overlay: test: no JSON value`},
+		{`{"patches": [}`, `xdslb: overlay: test: invalid JSON at byte 14: invalid character '}' looking for beginning of value`},
+		{`{"patches": []} x`, `xdslb: overlay: test: invalid JSON at byte 16: data after the document`},
+		{`{"patch": []}`, `xdslb: overlay: test: json: unknown field "patch"`},
+		{`{"patches": [{"resource": "cluster", "name": "c", "merge": {"lb_policy": 1}}, {"Resource": 1}]}`, `xdslb: overlay: test: patches[1]: json: cannot unmarshal number into Go struct field .resource of type string`},
+		{`{"patches": [{"resource": "clusters"}]}`, `xdslb: overlay: test: patches[0].resource: "clusters": must be "listener", "route_configuration", "route", "cluster" or "endpoints"`},
+		{`{"patches": [{"resource": "cluster"}]}`, `xdslb: overlay: test: patches[0].name: must be set; "*" matches all names`},
+		{`{"patches": [{"resource": "cluster", "name": "c"}]}`, `xdslb: overlay: test: patches[0].merge: must be a JSON object`},
+		{`{"patches": [{"resource": "endpoints", "name": "c", "merge": {"endpoints": []}}]}`, `xdslb: overlay: test: patches[0].merge.endpoints: only the policy of endpoints can be patched`},
+		{one(`{}`), `xdslb: overlay: test: patches[0].merge: must have at least one field`},
+		{one(`[]`), `xdslb: overlay: test: patches[0].merge: must be a JSON object`},
+		{one(`{"name": "d"}`), `xdslb: overlay: test: patches[0].merge.name: must not be set: names cannot be patched`},
+		{one(`{"transport_socket": null}`), `xdslb: overlay: test: patches[0].merge.transport_socket: removing it requires "allow_security_changes": true`},
+		{one(`{"outlier_detecton": {}}`), `xdslb: overlay: test: patches[0].merge.outlier_detecton: envoy.config.cluster.v3.Cluster has no such field`},
+		{one(`{"outlier_detection": {"intervall": "1s"}}`), `xdslb: overlay: test: patches[0].merge.outlier_detection.intervall: envoy.config.cluster.v3.OutlierDetection has no such field`},
+		{one(`{"outlier_detection": {"interval": 1}}`), `xdslb: overlay: test: patches[0].merge.outlier_detection.interval: unexpected token 1`},
+		{one(`{"outlier_detection": 1}`), `xdslb: overlay: test: patches[0].merge.outlier_detection: unexpected token 1`},
+		{one(`{"outlier_detection": {"consecutive_5xx": -1}}`), `xdslb: overlay: test: patches[0].merge.outlier_detection.consecutive_5xx: invalid value for uint32 field value: -1`},
+		{one(`{"lb_policy": "BEST"}`), `xdslb: overlay: test: patches[0].merge.lb_policy: invalid value for enum field lbPolicy: "BEST"`},
+		{one(`{"lb_policy": 1, "lbPolicy": 2}`), `xdslb: overlay: test: patches[0].merge.lb_policy: set twice`},
+		{one(`{"ring_hash_lb_config": {}, "maglev_lb_config": {}}`), `xdslb: overlay: test: patches[0].merge.maglev_lb_config: at most one field of oneof lb_config can be set, and ring_hash_lb_config is set, too`},
+		{one(`{"metadata": {"filter_metadata": {"k": 7}}}`), `xdslb: overlay: test: patches[0].merge.metadata.filter_metadata["k"]: unexpected token 7`},
+		{one(`{"typed_extension_protocol_options": {"k": {"@type": "example.com/no.such.Type"}}}`), `xdslb: overlay: test: patches[0].merge.typed_extension_protocol_options["k"].@type: unknown type "example.com/no.such.Type"`},
+		{one(`{"typed_extension_protocol_options": {"k": {"@type": 1}}}`), `xdslb: overlay: test: patches[0].merge.typed_extension_protocol_options["k"].@type: must be a type URL`},
 	} {
-		o, err := Parse([]byte(tc.document))
+		o, err := Parse("test", []byte(tc.document))
 		if o != nil || err == nil || err.Error() != tc.want {
 			t.Errorf("Parse(%s) returned error\n%v, want\n%s", tc.document, err, tc.want)
 		}
@@ -246,18 +251,37 @@ func TestParseErrors(t *testing.T) {
 }
 
 func TestSelect(t *testing.T) {
-	o, err := Parse([]byte(`{"patches": [
+	o, err := Parse("test", []byte(`{"patches": [
 		{"resource": "cluster", "name": "a", "target": "xds:///shop*", "merge": {"lb_policy": "MAGLEV"}},
 		{"resource": "cluster", "name": "b", "target": "*cart", "merge": {"lb_policy": "MAGLEV"}}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	both, shop := o.Select("xds:///shop.cart"), o.Select("xds:///shop.a")
-	if both == shop || shop != o.Select("xds:///shop.b") || o.Select("xds:///other") != nil || (*Overlay)(nil).Select("x") != nil {
-		t.Error("Select does not return one Selection for each set of patches")
+	both, shop := o.Select("xdslb:///shop.cart"), o.Select("xds:///shop.a")
+	if o.Select("xds:///other") != nil || (*Overlay)(nil).Select("x") != nil {
+		t.Error("Select returns a Selection without patches")
 	}
-	if !both.MayMatch(resource.ClusterType, "b") || shop.MayMatch(resource.ClusterType, "b") || shop.MayMatch(resource.EndpointsType, "a") {
-		t.Error("MayMatch does not respect the target or the type")
+	none, name := Key{}, "b"
+	if both.Key(resource.ClusterType, name) == none || shop.Key(resource.ClusterType, name) != none || shop.Key(resource.EndpointsType, "a") != none {
+		t.Error("Key does not respect the target or the type")
+	}
+	if n := testing.AllocsPerRun(100, func() { both.Key(resource.ClusterType, name) }); n != 0 {
+		t.Errorf("Key allocates %v times", n)
+	}
+	// The keys of a resource depend on its own patches only.
+	other, err := Parse("other", []byte(`{"patches": [
+		{"resource": "cluster", "name": "new", "merge": {"lb_policy": "RANDOM"}},
+		{"resource": "cluster", "name": "a", "merge": {"lb_policy": "MAGLEV"}},
+		{"resource": "cluster", "name": "b", "when_unset": true, "merge": {"lb_policy": "MAGLEV"}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := other.Select("")
+	if all.Key(resource.ClusterType, "a") != both.Key(resource.ClusterType, "a") || all.Key(resource.ClusterType, "b") == both.Key(resource.ClusterType, "b") {
+		t.Error("Key does not identify the patches of a resource")
+	}
+	if got := all.Locate(Outcome{Patch: both.byKind[cluster][0].ref}).Patch.String(); got != "other: patches[1]" {
+		t.Errorf("Locate returned %s", got)
 	}
 	if len(o.Patches()) != 2 || o.Patches()[1].Target != "*cart" {
 		t.Errorf("Patches returned %+v", o.Patches())
@@ -352,22 +376,22 @@ func TestMergeAgainstJSON(t *testing.T) {
 
 // Messages of types that the program does not have survive a patch elsewhere in the resource.
 func TestUnknownTypesSurvive(t *testing.T) {
-	o, err := Parse([]byte(`{"patches": [{"resource": "cluster", "name": "c", "merge": {"lb_policy": "MAGLEV"}}]}`))
+	o, err := Parse("test", []byte(`{"patches": [{"resource": "cluster", "name": "c", "merge": {"lb_policy": "MAGLEV"}}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	strange := &anypb.Any{TypeUrl: "type.googleapis.com/no.such.Type", Value: []byte("\x01")}
 	c := &clusterv3.Cluster{Name: "c", TypedExtensionProtocolOptions: map[string]*anypb.Any{"k": strange}}
-	patched, _ := o.Select("").Apply(resource.ClusterType, "c", encode(t, c), func([]byte) error { return nil })
+	result := o.Select("").Apply(resource.ClusterType, "c", encode(t, c), decoder(resource.ClusterType))
 	got := new(clusterv3.Cluster)
-	if err := proto.Unmarshal(patched, got); err != nil || !proto.Equal(got.TypedExtensionProtocolOptions["k"], strange) || got.LbPolicy != clusterv3.Cluster_MAGLEV {
+	if err := proto.Unmarshal(result.Bytes, got); err != nil || !proto.Equal(got.TypedExtensionProtocolOptions["k"], strange) || got.LbPolicy != clusterv3.Cluster_MAGLEV {
 		t.Errorf("patched to %v, %v", got, err)
 	}
 }
 
-// A resource that no patch changes keeps its bytes, and malformed ones are left to validation.
+// A resource that no patch changes is not decoded again.
 func TestUnchanged(t *testing.T) {
-	o, err := Parse([]byte(`{"patches": [{"resource": "cluster", "name": "*", "merge": {"lb_policy": "MAGLEV"}},
+	o, err := Parse("test", []byte(`{"patches": [{"resource": "cluster", "name": "*", "merge": {"lb_policy": "MAGLEV"}},
 		{"resource": "endpoints", "name": "*", "merge": {"policy": {"overprovisioning_factor": 1}}}]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -376,16 +400,13 @@ func TestUnchanged(t *testing.T) {
 		resource.ClusterType:   &clusterv3.Cluster{LbPolicy: clusterv3.Cluster_MAGLEV},
 		resource.EndpointsType: &endpointv3.ClusterLoadAssignment{Policy: &endpointv3.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(1)}},
 	} {
-		value := encode(t, m)
-		for _, v := range [][]byte{value, []byte("\xff\xff")} {
-			got, outcomes := o.Select("").Apply(typ, "c", v, func([]byte) error { return errors.New("must not be called") })
-			if &got[0] != &v[0] {
-				t.Errorf("%v %x was replaced by %x", typ, v, got)
-			}
-			for _, out := range outcomes {
-				if out.Changed || out.Err != nil {
-					t.Errorf("outcome %+v", out)
-				}
+		result := o.Select("").Apply(typ, "c", encode(t, m), func([]byte) (any, error) { panic("must not be called") })
+		if result.Value != nil || result.Bytes != nil {
+			t.Errorf("%v was replaced by %x", typ, result.Bytes)
+		}
+		for _, out := range result.Outcomes {
+			if out.Changed || out.Err != nil {
+				t.Errorf("outcome %+v", out)
 			}
 		}
 	}

@@ -1,0 +1,202 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package overlay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Source has the overlay in force of channels: the patches of a document, followed by the patches
+// of a file, which is read again while the Source is watched. Channels with the same document and
+// file share a Source. It must not be copied, and is safe for concurrent use.
+type Source struct {
+	document *Overlay // nil without one
+	file     string   // empty without one
+	current  atomic.Pointer[Overlay]
+	logger   atomic.Pointer[slog.Logger] // nil is slog.Default()
+
+	mu       sync.Mutex
+	text     []byte // of the file, as read last
+	err      error  // why text is not in force; nil if it is
+	watchers map[*watcher]struct{}
+	stop     chan struct{} // ends the polling; nil if there is none
+}
+
+type watcher struct{ changed func() }
+
+const (
+	pollInterval = 5 * time.Second
+	maxFile      = 4 << 20 // bytes
+)
+
+// sources are the Sources of the process. They are kept, since a channel that was idle has to find
+// the overlay that was in force although the file may be invalid by then.
+var sources = struct {
+	mu  sync.Mutex
+	all map[sourceKey]*Source
+}{all: map[sourceKey]*Source{}}
+
+type sourceKey struct{ document, file string }
+
+// Open returns the Source of a document and a file; either may be empty. It fails if one of them is
+// invalid, unless the file is known to have been valid before. Without both it returns nil, which
+// has no patches. name is that of the document in messages. The first Logger that is not nil is used.
+func Open(name string, document []byte, file string, logger *slog.Logger) (*Source, error) {
+	if len(document) == 0 && file == "" {
+		return nil, nil
+	}
+	sources.mu.Lock()
+	defer sources.mu.Unlock()
+	key := sourceKey{string(document), file}
+	s := sources.all[key]
+	if s == nil {
+		s = &Source{file: file, watchers: map[*watcher]struct{}{}}
+		var err error
+		if len(document) > 0 {
+			if s.document, err = Parse(name, document); err != nil {
+				return nil, err
+			}
+		}
+		s.current.Store(s.document)
+		if file != "" {
+			if s.text, err = readFile(file); err != nil {
+				return nil, s.failure(err)
+			}
+			o, err := s.parse(s.text)
+			if err != nil {
+				return nil, err
+			}
+			s.current.Store(o)
+		}
+		sources.all[key] = s
+	}
+	if logger != nil {
+		s.logger.CompareAndSwap(nil, logger)
+	}
+	return s, nil
+}
+
+// Overlay returns the overlay in force. It is nil for a nil Source.
+func (s *Source) Overlay() *Overlay {
+	if s == nil {
+		return nil
+	}
+	return s.current.Load()
+}
+
+// Err returns why the present content of the file is not in force, or nil.
+func (s *Source) Err() error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Watch calls changed after each change of the overlay, on another goroutine and without a lock,
+// until stop is called, or once more. While there are watchers, a goroutine reads the file every
+// five seconds. changed may be called without a change.
+func (s *Source) Watch(changed func()) (stop func()) {
+	w := &watcher{changed}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers[w] = struct{}{}
+	if s.file != "" && s.stop == nil {
+		s.stop = make(chan struct{})
+		go s.poll(s.stop)
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watchers, w)
+		if len(s.watchers) == 0 && s.stop != nil {
+			close(s.stop)
+			s.stop = nil
+		}
+	}
+}
+
+// poll reads the file until stop is closed.
+func (s *Source) poll(stop chan struct{}) {
+	for {
+		for _, w := range s.reload() {
+			w.changed()
+		}
+		select {
+		case <-stop:
+			return
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// reload reads the file, and returns the watchers if the overlay has changed. If the file is
+// invalid, the previous overlay stays in force.
+func (s *Source) reload() (notify []*watcher) {
+	text, err := readFile(s.file)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && bytes.Equal(text, s.text) && text != nil {
+		return nil
+	}
+	var o *Overlay
+	if err != nil {
+		text, err = nil, s.failure(err)
+	} else {
+		o, err = s.parse(text)
+	}
+	logger := s.logger.Load()
+	if logger == nil {
+		logger = slog.Default()
+	}
+	before := s.err
+	s.text, s.err = text, err
+	if err != nil {
+		if before == nil || before.Error() != err.Error() {
+			go logger.Warn("xdslb: overlay not reloaded, keeping the previous one", "error", err)
+		}
+		return nil
+	}
+	go logger.Info("xdslb: overlay reloaded", "file", s.file, "patches", len(o.patches))
+	s.current.Store(o)
+	for w := range s.watchers {
+		notify = append(notify, w)
+	}
+	return notify
+}
+
+// parse returns the overlay with the patches of the document and of a text of the file.
+func (s *Source) parse(text []byte) (*Overlay, error) {
+	o, err := Parse("file "+s.file, text)
+	if err != nil {
+		return nil, err
+	}
+	return join(s.document, o), nil
+}
+
+func (s *Source) failure(err error) error {
+	return fmt.Errorf("xdslb: overlay: file %s: cannot be read: %w", s.file, err)
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = errors.New("larger than 4 MiB")
+	}
+	return text, err
+}
