@@ -206,6 +206,9 @@ func (e *entry) onChangeLocked(*entry, any) {
 
 // collectionsLocked visits the collections of an assignment.
 func (e *entry) collectionsLocked(visit func(*entry) bool) bool {
+	if p := e.patchedLocked(); p != nil {
+		e = p.base
+	}
 	if e.assigned == nil {
 		return true
 	}
@@ -233,6 +236,9 @@ func readinessOfLocked(entries []*entry) readiness {
 
 // noteLocked returns the error about the value in use, or nil.
 func (e *entry) noteLocked() error {
+	if p := e.patchedLocked(); p != nil {
+		return p.base.noteLocked()
+	}
 	var note error
 	if e.assigned != nil {
 		note = cmp.Or(e.assigned.held, e.assigned.note)

@@ -103,6 +103,13 @@ func (a *authority) collectionsLocked() bool {
 	return v.collections()
 }
 
+// resendLocked implements source.
+func (a *authority) resendLocked(*entry) {
+	for _, s := range a.servers {
+		s.restartLocked()
+	}
+}
+
 // useNextServerLocked starts to use the next server of the chain.
 func (a *authority) useNextServerLocked() {
 	if n := len(a.servers); n > 0 {

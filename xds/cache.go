@@ -37,6 +37,8 @@ type source interface {
 	waitingLocked(e *entry) error
 	// collectionsLocked reports whether glob collections can be subscribed to.
 	collectionsLocked() bool
+	// resendLocked makes the servers send an entry's resource again, although it has not changed.
+	resendLocked(e *entry)
 }
 
 // watcher is notified of changes of an entry: a dependencyManager, or the entry of an
@@ -71,6 +73,7 @@ func (c *cache) acceptLocked(e *entry, v acceptedVersion) (changed bool) {
 	if latest != v.value {
 		e.updated = v.at
 	}
+	late := v.raw != nil && e.raw == nil
 	if v.raw != nil {
 		e.raw = v.raw
 	}
@@ -82,6 +85,11 @@ func (c *cache) acceptLocked(e *entry, v acceptedVersion) (changed bool) {
 	}
 	c.settleLocked(e)
 	if same {
+		for _, variant := range e.variants {
+			if late {
+				variant.patchedLocked().followLocked()
+			}
+		}
 		return false
 	}
 	e.recordLocked(eventlog.Accepted, v.version, v.from, nil)
@@ -216,7 +224,9 @@ func (c *cache) forgetLocked(e *entry) {
 		return
 	}
 	e.stopLocked()
-	delete(c.entries, e.key)
+	if c.entries[e.key] == e {
+		delete(c.entries, e.key)
+	}
 	if e.source != nil {
 		e.source.forgetLocked(e)
 	}

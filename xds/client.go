@@ -46,7 +46,7 @@ func newClient(cfg *bootstrap.Config, opts Options) *Client {
 	c := &Client{
 		core:        core,
 		cache:       cache,
-		targets:     &targets{core: core, cache: cache, managers: map[targetKey]*dependencyManager{}},
+		targets:     &targets{core: core, cache: cache, patches: &patches{core: core, cache: cache}, managers: map[targetKey]*dependencyManager{}},
 		lookups:     &lookups{core: core, cache: cache, running: map[*entry]*lookup{}},
 		authorities: &authorities{core: core, cache: cache, pool: pool, all: map[authorityKey]*authority{}},
 		pool:        pool,
@@ -85,38 +85,19 @@ func (c *Client) close() {
 	}()
 }
 
-// Watch watches the target whose Listener has the given name, and whose virtual
-// host is selected by authority. The Watcher is called with the configuration, or with an error,
-// as soon as either is known. Watches of the same target share all work.
-//
-// cancel ends the watch. It does not wait: a call of the Watcher that has begun
-// may still be running when cancel returns, so cancel may be called with any lock held, and
-// from within such a call.
+// Watch is View.Watch without an overlay.
 func (c *Client) Watch(listener, authority string, w Watcher) (cancel func()) {
-	c.mu.Lock()
-	defer c.unlock()
-	if c.ctx.Err() != nil {
-		return func() {}
-	}
-	m, one := c.targets.watchLocked(targetKey{listener, authority}, w)
-	return func() {
-		c.mu.Lock()
-		defer c.unlock()
-		c.targets.unwatchLocked(m, one)
-	}
+	return View{client: c}.Watch(listener, authority, w)
 }
 
-// Waiting returns the reason why a target that is watched has no configuration: its error, or
-// the resource and the server that it waits for, and since when. It is nil if the target has a
-// configuration, or is not watched. Errors of RPCs that end before the first configuration
-// contain it.
+// Waiting is View.Waiting without an overlay.
 func (c *Client) Waiting(listener, authority string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if m := c.targets.managers[targetKey{listener, authority}]; m != nil {
-		return m.waitingLocked()
-	}
-	return nil
+	return View{client: c}.Waiting(listener, authority)
+}
+
+// Events is View.Events without an overlay.
+func (c *Client) Events(listener, authority string) []eventlog.Event {
+	return View{client: c}.Events(listener, authority)
 }
 
 // ResolveNow requests another lookup of the names of all LOGICAL_DNS clusters (A74). It does
@@ -155,20 +136,6 @@ func (c *Client) Conn(server string) (conn grpc.ClientConnInterface, release fun
 		return nil, nil, err
 	}
 	return cc, release, nil
-}
-
-// Events returns the latest events of a target, oldest first, up to [eventlog.Size]. It is
-// empty if the target is not watched. Shared events are in the journal of each target that they
-// concern: an event about a resource in the targets that depend on it, an event about a
-// server in the targets with resources from it. Repeated events, as while a server
-// cannot be reached, are one event.
-func (c *Client) Events(listener, authority string) []eventlog.Event {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if m := c.targets.managers[targetKey{listener, authority}]; m != nil {
-		return m.journal.Events()
-	}
-	return nil
 }
 
 // LogLoadReports writes a warning to the Logger: load reports to a server, identified by its

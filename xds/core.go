@@ -41,6 +41,8 @@ type core struct {
 	// held only while memory is accessed, never during a call of a Watcher, gRPC or a resolver.
 	mu      sync.Mutex
 	changes uint64 // incremented by unlock
+	// overlaid is the number of targets with an overlay; see keepsLocked.
+	overlaid int
 }
 
 func newCore(cfg *bootstrap.Config, opts Options) *core {
@@ -99,6 +101,16 @@ func (c *core) decodeOptions(s *bootstrap.Server) resource.Options {
 		},
 		Filter: c.opts.Filter,
 	}
+}
+
+// recoverPanic decodes a resource, and returns a panic as an error (T-XDS-19).
+func recoverPanic(t resource.Type, decode func() (any, error)) (value any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			value, err = nil, fmt.Errorf("xdslb: decoding a %v resource panicked: %v", t, p)
+		}
+	}()
+	return decode()
 }
 
 // maxLogError bounds an error in a log line, in bytes, so that a line is not longer than 8 KiB.

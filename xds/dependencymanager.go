@@ -9,6 +9,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/timing"
+	"github.com/xdslb/xdslb/xds/overlay"
 )
 
 // dependencyManager watches the resources that one target depends on, and assembles its
@@ -25,8 +26,14 @@ import (
 type dependencyManager struct {
 	core   *core
 	cache  *cache
+	all    *patches
 	shared *shared
 	key    targetKey
+
+	// The overlay that the target uses, and its patches for the target; nil if there are none.
+	overlay   *overlay.Overlay
+	selection *overlay.Selection
+	unwatch   func() // of the source of the overlay; nil without one
 
 	watches     map[*watch]struct{}
 	lingerTimer timing.Timer // runs while the target has no watchers
@@ -67,16 +74,44 @@ type dependencyManager struct {
 	recorded uint64           // the number of the outcome that it has
 }
 
-func newDependencyManager(core *core, cache *cache, shared *shared, key targetKey) *dependencyManager {
+func newDependencyManager(core *core, cache *cache, all *patches, shared *shared, key targetKey) *dependencyManager {
 	return &dependencyManager{
 		core:     core,
 		cache:    cache,
+		all:      all,
 		shared:   shared,
 		key:      key,
 		watches:  map[*watch]struct{}{},
 		wake:     make(chan struct{}, 1),
 		clusters: map[string]*cluster{},
 		leaves:   map[string]*leaf{},
+	}
+}
+
+// watchOverlayLocked has the target evaluated when its overlay changes.
+func (m *dependencyManager) watchOverlayLocked() {
+	source := m.key.view.source
+	if source == nil {
+		return
+	}
+	m.core.overlaid++
+	m.unwatch = source.Watch(func() {
+		m.core.mu.Lock()
+		defer m.core.unlock()
+		m.notifyLocked()
+	})
+}
+
+// selectLocked marks all clusters if the overlay has changed: each may have other patches.
+func (m *dependencyManager) selectLocked() {
+	source := m.key.view.source
+	if source == nil || source.Overlay() == m.overlay {
+		return
+	}
+	o := source.Overlay()
+	m.overlay, m.selection = o, o.Select(m.key.view.target)
+	for _, c := range m.clusters {
+		m.markLocked(c)
 	}
 }
 
@@ -109,6 +144,9 @@ func (m *dependencyManager) notifyLocked() {
 // closeLocked ends the manager. Its goroutine ends after that.
 func (m *dependencyManager) closeLocked() {
 	m.closed = true
+	if m.unwatch != nil {
+		m.unwatch()
+	}
 	m.lingerTimer.StopLocked()
 	clear(m.watches)
 	m.setPlanLocked(&m.want, nil)

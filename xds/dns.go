@@ -54,6 +54,9 @@ func (all *lookups) waitingLocked(e *entry) error {
 // collectionsLocked implements source.
 func (all *lookups) collectionsLocked() bool { return false }
 
+// resendLocked implements source.
+func (all *lookups) resendLocked(*entry) {}
+
 // againLocked repeats all lookups.
 func (all *lookups) againLocked() {
 	for _, l := range all.running {

@@ -14,6 +14,7 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/timing"
+	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -83,14 +84,15 @@ type entry struct {
 	sum     xxh3.Uint128
 	version string
 	updated receiveTime // of the message with value
-	raw     []byte      // of value, as received; nil unless core.bytes
+	raw     []byte      // of value, as received; see core.keepsLocked
 
 	made derived // from a Cluster
 
 	rejected *rejectedVersion // the latest, in state Nacked; otherwise nil
 
-	assigned   *assignment // of a ClusterLoadAssignment with collections; otherwise nil
-	collection *collection // of a glob collection; nil before the first response
+	variants   map[overlay.Key]*entry // patched forms, see patched.go; nil if there are none
+	assigned   *assignment            // of a ClusterLoadAssignment with collections; otherwise nil
+	collection *collection            // of a glob collection; nil before the first response
 }
 
 // derived holds the values that were made last of a Cluster resource, which targets share.
@@ -183,6 +185,8 @@ func shouldReplace(have, want readiness) bool {
 
 func (e *entry) readinessLocked() readiness {
 	switch {
+	case e.value != nil && e.patchedLocked() != nil:
+		return e.patchedLocked().base.readinessLocked()
 	case e.value != nil && e.assigned != nil:
 		return readinessOfLocked(e.assigned.uses)
 	case e.value != nil:

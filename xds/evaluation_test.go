@@ -162,7 +162,7 @@ func TestEvaluation(t *testing.T) {
 			g.present[typ] = map[string]proto.Message{}
 		}
 		synctest.Wait()
-		slow := newSlowTarget(d.c.targets.managers[targetKey{"svc", "svc"}])
+		slow := newSlowTarget(d.c.targets.managers[targetKey{listener: "svc", authority: "svc"}])
 		for range t.Steps() {
 			g.step()
 			synctest.Wait()
@@ -202,7 +202,7 @@ func TestEvaluationCost(t *testing.T) {
 		}
 		clusters = append(clusters, aggregateOf("a", "c1", "c2"), clusterTo("new", "c3"))
 		synctest.Wait()
-		m := d.c.targets.managers[targetKey{"svc", "svc"}]
+		m := d.c.targets.managers[targetKey{listener: "svc", authority: "svc"}]
 		for _, tt := range []struct {
 			name  string
 			typ   resource.Type

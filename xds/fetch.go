@@ -9,26 +9,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// Fetch returns the configuration of a target when all of its resources are known, possibly as
-// missing, or the error of the target. Unlike a Watcher it also waits for optional resources
-// (Options.LocalCluster). It watches the target until then, or until ctx ends.
+// Fetch is View.Fetch without an overlay.
 func (c *Client) Fetch(ctx context.Context, listener, authority string) (*picker.Config, error) {
-	w := make(signal, 1)
-	defer c.Watch(listener, authority, w)()
-	var evaluated chan struct{}
-	for {
-		select {
-		case <-w:
-		case <-evaluated:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		var cfg *picker.Config
-		var err error
-		if cfg, evaluated, err = c.settled(targetKey{listener, authority}); cfg != nil || err != nil {
-			return cfg, err
-		}
-	}
+	return View{client: c}.Fetch(ctx, listener, authority)
 }
 
 // settled returns the outcome of a target that is watched: see targets.settledLocked.

@@ -21,14 +21,14 @@ var layers = []struct {
 	files string
 }{
 	{"core", "", "core options faults keepbytes doc"},
-	{"cache", "", "names entry cache assignment collection journal resourcestatus"},
+	{"cache", "", "names entry cache assignment collection journal resourcestatus patched"},
 	{"targets", "cache", "targets dependencymanager dependency plan cluster aggregate origin hashtables"},
 	{"dns", "cache", "dns"},
 	{"subscriptions", "cache", "relation peer subscription absence ttl variant sotw delta pieces places response members"},
 	{"session", "cache subscriptions", "session stream"},
 	{"pool", "cache subscriptions session", "server channel pool"},
 	{"authorities", "cache subscriptions session pool", "authority"},
-	{"client", "cache targets dns subscriptions pool authorities", "acquire client fetch status"},
+	{"client", "cache targets dns subscriptions pool authorities", "acquire client view fetch status"},
 }
 
 // TestLayers checks that the files of a part refer to declarations of the same part and of the

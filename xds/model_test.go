@@ -129,6 +129,9 @@ func runOps(t *kit.Trial, mode mode, took *[numOps]int) {
 	w := newWorld(t, opts, seed/2%2 == 1, seed/8%2 == 1, 1+int(seed/4%2))
 	defer w.close()
 	w.leds = mode >= modeLEDS
+	if seed%7 == 1 || seed%7 == 4 {
+		w.overlay = newWorldOverlay(t, int(seed/7))
+	}
 	for _, sim := range w.servers {
 		sim.delta = opts.Delta
 		if first := seed/16%2 == 0; mode == modeTurns && !first || mode == modeMixed && first == (sim.number == 0) {

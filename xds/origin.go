@@ -44,7 +44,8 @@ func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, r
 	var at receiveTime
 	name := m.core.opts.LocalCluster
 	if name != "" {
-		e := m.useLocked(resource.EndpointsType, name)
+		e := m.cache.entryLocked(resource.EndpointsType, name) // patches of endpoints do not affect it
+		m.useEntryLocked(e)
 		of, _ = e.value.(*resource.Endpoints)
 		at = e.updated
 		if err = e.err; err != nil {

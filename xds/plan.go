@@ -44,6 +44,7 @@ type plan struct {
 //
 // Only stale clusters are evaluated: see dependency.go.
 func (m *dependencyManager) evaluateLocked() {
+	m.selectLocked()
 	want, r, err := m.evaluatePlansLocked()
 	m.setPlanLocked(&m.want, want)
 	if want != m.active {

@@ -42,6 +42,12 @@ type ResourceStatus struct {
 	// not be changed.
 	Raw *anypb.Any
 
+	// Patched has the forms of the resource with overlays that targets use. In
+	// View.TargetResources it has the one of the target.
+	Patched []Patched
+	// Unpatched means that a target uses the resource as it was received.
+	Unpatched bool
+
 	// Members is the number of members of a glob collection (LEDS). Each has a
 	// ResourceStatus of its own.
 	Members int
@@ -73,11 +79,15 @@ func (s *ResourceStatus) Kind() ResourceKind {
 }
 
 // statusesLocked returns the status of about n entries, without DNS names.
-func statusesLocked(entries iter.Seq[*entry], n int) []ResourceStatus {
+func (c *core) statusesLocked(entries iter.Seq[*entry], n int) []ResourceStatus {
 	all := make([]ResourceStatus, 0, n)
 	for e := range entries {
 		if e.key.typ != dnsType {
-			all = append(all, e.statusLocked())
+			s := e.statusLocked()
+			if !c.bytes {
+				s.Raw = nil // it may be incomplete
+			}
+			all = append(all, s)
 			all = e.collection.statusesLocked(e, all)
 		}
 	}
@@ -94,6 +104,14 @@ func inOrder(all []ResourceStatus) iter.Seq[ResourceStatus] {
 
 // statusLocked returns the status of the entry.
 func (e *entry) statusLocked() ResourceStatus {
+	if p := e.patchedLocked(); p != nil {
+		s := p.base.statusLocked()
+		s.Patched, s.Unpatched = nil, false
+		if form, ok := p.statusLocked(); ok {
+			s.Patched = []Patched{form}
+		}
+		return s
+	}
 	s := ResourceStatus{
 		Type:      e.key.typ,
 		Name:      e.key.name,
@@ -108,6 +126,12 @@ func (e *entry) statusLocked() ResourceStatus {
 	}
 	if s.Watched = len(e.watchers) > 0; s.Watched {
 		s.Asked = e.since
+	}
+	s.Unpatched = len(e.watchers) > len(e.variants)
+	for _, variant := range e.variants {
+		if form, ok := variant.patchedLocked().statusLocked(); ok {
+			s.Patched = append(s.Patched, form)
+		}
 	}
 	if e.collection != nil {
 		s.Members = len(e.collection.members)

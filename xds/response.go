@@ -4,7 +4,6 @@
 package xds
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -59,7 +58,7 @@ func (r *response) handleResources() (applied bool) {
 	core := r.t.peer.core
 	opts := core.decodeOptions(r.t.peer.cfg)
 	opts.Stopped = r.ended
-	r.compare()
+	keeps := r.compare()
 	for i := range r.items {
 		if r.ended() {
 			return false
@@ -67,8 +66,8 @@ func (r *response) handleResources() (applied bool) {
 		if it := &r.items[i]; !it.skip && !it.cached {
 			it.value, it.err = decode(r.t.typ, it.bytes, it.prev, opts)
 			it.err = r.t.peer.cache.checkCollections(it.value, it.err)
-			if it.value != nil && core.bytes {
-				it.raw = bytes.Clone(it.bytes) // it may be part of a buffer
+			if it.value != nil && keeps {
+				it.raw = core.keep(r.t.typ, it.bytes)
 			}
 		}
 	}
@@ -123,8 +122,8 @@ func (r *response) wants(name string) bool {
 }
 
 // compare marks the resources that are not subscribed to, which are skipped (A27-LDS-2), and resources
-// whose latest version, valid or invalid, is in the cache.
-func (r *response) compare() {
+// whose latest version, valid or invalid, is in the cache. It reports whether bytes are kept.
+func (r *response) compare() (keeps bool) {
 	core := r.t.peer.core
 	core.mu.Lock()
 	defer core.mu.Unlock()
@@ -150,6 +149,7 @@ func (r *response) compare() {
 			it.prev = latest
 		}
 	}
+	return core.keepsLocked()
 }
 
 // inCacheLocked reports whether the latest valid version of a resource has the bytes with a
@@ -181,16 +181,6 @@ func (it *resourceUpdate) renews(t resource.Type, exists bool, latest string) er
 func decode(t resource.Type, data []byte, prev any, opts resource.Options) (any, error) {
 	opts.Previous, _ = prev.(*resource.Endpoints)
 	return recoverPanic(t, func() (any, error) { return resource.Decode(t, data, opts) })
-}
-
-// recoverPanic decodes a resource, and returns a panic as an error (T-XDS-19).
-func recoverPanic(t resource.Type, decode func() (any, error)) (value any, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			value, err = nil, fmt.Errorf("xdslb: decoding a %v resource panicked: %v", t, p)
-		}
-	}()
-	return decode()
 }
 
 // apply applies the response to the cache, and to the next request of the type. A valid resource is
@@ -270,6 +260,9 @@ func (r *response) applyResourcesLocked() {
 		sub.answeredLocked()
 		sub.received, sub.round = true, t.round
 		t.knownAsLocked(sub, it.alias)
+		if it.raw == nil && it.value != nil && !it.heartbeat && t.peer.core.keepsLocked() {
+			it.raw = t.peer.core.keep(t.typ, it.bytes) // since the comparison, or of a version received before
+		}
 		if it.err != nil && it.value != nil && !it.heartbeat {
 			it.err = cache.checkCollectionsLocked(it.value) // may be available by now
 		}

@@ -4,6 +4,7 @@
 package xds
 
 import (
+	"context"
 	"iter"
 	"log/slog"
 	"time"
@@ -31,6 +32,9 @@ type session struct {
 	refused  time.Time // when the server last answered UNIMPLEMENTED to the wanted variant
 	quiet    bool      // the server has nothing to send on this stream: see onResponseTimeoutLocked
 	err      error     // why there is no stream; nil at the beginning of the first attempt
+
+	end        context.CancelFunc // ends the stream; nil without one
+	restarting bool               // end was called, for another stream
 }
 
 // initLocked initializes the state of a server that is not in use yet.
@@ -68,7 +72,7 @@ func (s *session) demandLocked() (lacking, idle bool) {
 	for e := range s.entriesLocked() {
 		if e.watchedLocked() {
 			idle = false
-			if e.value == nil {
+			if e.value == nil || e.wantsBytesLocked() {
 				return true, false
 			}
 		}
@@ -79,7 +83,7 @@ func (s *session) demandLocked() (lacking, idle bool) {
 // openedLocked prepares for a new stream: there is no nonce, and all types are dirty.
 func (s *session) openedLocked() {
 	s.up, s.err = true, nil
-	s.sentVersions, s.quiet = false, false
+	s.sentVersions, s.quiet, s.restarting = false, false, false
 	s.stats.streamOpened()
 	for i := range s.types {
 		t := &s.types[i]
@@ -91,9 +95,19 @@ func (s *session) openedLocked() {
 	s.notify()
 }
 
+// restartLocked ends the stream so that the server sends the resources again whose versions the next
+// one does not claim.
+func (s *session) restartLocked() {
+	if s.end != nil && !s.restarting {
+		s.core.logLocked(slog.LevelInfo, "xdslb: opening another stream to receive resources again, since a channel has an overlay", logFields{server: s.cfg, typ: noType})
+		s.restarting = true
+		s.end()
+	}
+}
+
 // downLocked is called when there is no stream any more. Timers wait for the next one (T-XDS-7).
 func (s *session) downLocked() {
-	s.up = false
+	s.up, s.end = false, nil
 	for i := range s.types {
 		t := &s.types[i]
 		t.nackTimer.StopLocked()
@@ -159,9 +173,12 @@ func (s *session) onResponseTimeoutLocked() {
 	}
 }
 
-// wasQuietLocked reports whether the server had nothing to send on the stream. It is false once
-// the server has to send a resource.
+// wasQuietLocked reports whether the server had nothing to send on the stream, or the client has
+// ended it. It is false once the server has to send a resource.
 func (s *session) wasQuietLocked() bool {
+	if s.restarting {
+		return true
+	}
 	lacking, _ := s.demandLocked()
 	return s.quiet && !lacking
 }

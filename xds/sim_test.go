@@ -25,6 +25,7 @@ type simServer struct {
 	cfg     *bootstrap.Server
 	checker *xdstest.Checker
 	delta   bool       // the variant that it implements; see swap
+	ending  bool       // the client ends the stream
 	s       *server    // the client's; nil while it has no use for this one
 	stream  *simStream // nil while there is none
 	// acked is what the client has last acknowledged in state of the world.
@@ -88,6 +89,7 @@ func (sim *simServer) connect() bool {
 		return true
 	}
 	sim.s.openedLocked()
+	sim.s.end = func() { sim.ending = true }
 	sim.stream = &simStream{check: sim.checker.Stream(), node: c.node, wire: &sotwWire{}}
 	if sim.delta {
 		sim.stream.wire = &deltaWire{}
@@ -113,6 +115,18 @@ func (w *world) swap(sim *simServer) {
 			w.harm(leds, i)
 			w.touch(eds, i)
 		}
+	}
+}
+
+// restart ends the stream if the client wants another one.
+func (sim *simServer) restart() {
+	if !sim.ending {
+		return
+	}
+	sim.ending = false
+	if sim.s != nil && sim.stream != nil {
+		sim.stream.responded = true // see session.wasQuietLocked
+		sim.end(context.Canceled)
 	}
 }
 

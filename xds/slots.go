@@ -71,8 +71,9 @@ func (r *response) sameLocked() bool {
 	if len(r.latest) > 0 && r.t.slots == nil {
 		return false // one of them was dropped
 	}
+	keeps := r.t.peer.core.keepsLocked()
 	for _, pl := range r.slots {
-		if pl.sub != nil && !r.inCacheLocked(pl.sub.entry, pl.sum) {
+		if pl.sub != nil && (!r.inCacheLocked(pl.sub.entry, pl.sum) || keeps && pl.sub.entry.raw == nil) {
 			r.t.slots = nil
 			return false
 		}

@@ -42,6 +42,9 @@ func (s *slowTarget) lookup(typ resource.Type, name string) *entry {
 		name = canonicalName(name)
 	}
 	e := s.m.cache.entries[entryKey{typ, name}]
+	if e != nil && s.m.selection != nil {
+		e = s.m.all.entryLocked(e, s.m.selection)
+	}
 	if e == nil || e.watchers[s.m] == nil {
 		s.unknown = fmt.Sprintf("%v %q", typ, name)
 		return &entry{}

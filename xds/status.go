@@ -57,7 +57,7 @@ func (c *Client) Targets() []Target {
 // Resources returns the status of every resource, by type and name. The iteration is over a copy.
 func (c *Client) Resources() iter.Seq[ResourceStatus] {
 	c.mu.Lock()
-	all := statusesLocked(maps.Values(c.cache.entries), len(c.cache.entries))
+	all := c.statusesLocked(maps.Values(c.cache.entries), len(c.cache.entries))
 	c.mu.Unlock()
 	return inOrder(all)
 }
@@ -70,23 +70,16 @@ func (c *Client) CountResources() map[ResourceKind]int {
 	defer c.mu.Unlock()
 	if c.counted == nil || c.countedAt != c.changes {
 		c.counted, c.countedAt = map[ResourceKind]int{}, c.changes
-		for _, s := range statusesLocked(maps.Values(c.cache.entries), len(c.cache.entries)) {
+		for _, s := range c.statusesLocked(maps.Values(c.cache.entries), len(c.cache.entries)) {
 			c.counted[s.Kind()]++
 		}
 	}
 	return c.counted
 }
 
-// TargetResources is Resources for the resources that a target depends on. It is empty if the
-// target is not watched.
+// TargetResources is View.TargetResources without an overlay.
 func (c *Client) TargetResources(listener, authority string) iter.Seq[ResourceStatus] {
-	c.mu.Lock()
-	var all []ResourceStatus
-	if m := c.targets.managers[targetKey{listener, authority}]; m != nil {
-		all = statusesLocked(m.depsLocked(), 2+2*len(m.clusters))
-	}
-	c.mu.Unlock()
-	return inOrder(all)
+	return View{client: c}.TargetResources(listener, authority)
 }
 
 // Servers returns the servers of the bootstrap that the client has used, in the order of the

@@ -85,6 +85,7 @@ func (st *stream) open(cc *grpc.ClientConn) (err error) {
 	defer s.core.unlock()
 	notice.Stop()
 	s.openedLocked()
+	s.end = st.cancel
 	return nil
 }
 

@@ -185,7 +185,7 @@ func (t *subscriptions) claimsLocked() (ok bool) {
 	}
 	for _, sub := range t.subs {
 		if sub.entry.value != nil {
-			if sub.entry.from != t.peer.cfg {
+			if sub.entry.from != t.peer.cfg || t.peer.core.keepsLocked() && t.typ != resource.LbEndpointType && sub.entry.raw == nil {
 				return false
 			}
 			ok = true

@@ -5,10 +5,26 @@ package xds
 
 import (
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/overlay"
 )
 
-// targetKey identifies a target.
-type targetKey struct{ listener, authority string }
+// targetKey identifies a target, and the channels with the same overlay.
+type targetKey struct {
+	listener, authority string
+	view                overlaid
+}
+
+// overlaid identifies the overlay of a channel; the zero value is none.
+type overlaid struct {
+	source overlaySource
+	target string // of the channel, which selects patches
+}
+
+// overlaySource is an overlay.Source.
+type overlaySource interface {
+	Overlay() *overlay.Overlay
+	Watch(changed func()) (stop func())
+}
 
 // targets holds the dependency managers of a Client, one for each target that is watched or was
 // watched less than Options.Linger ago.
@@ -16,6 +32,7 @@ type targets struct {
 	core     *core
 	cache    *cache
 	managers map[targetKey]*dependencyManager
+	patches  *patches
 	shared   shared
 }
 
@@ -35,8 +52,9 @@ type watch struct {
 func (ts *targets) watchLocked(key targetKey, w Watcher) (m *dependencyManager, one *watch) {
 	m = ts.managers[key]
 	if m == nil {
-		m = newDependencyManager(ts.core, ts.cache, &ts.shared, key)
+		m = newDependencyManager(ts.core, ts.cache, ts.patches, &ts.shared, key)
 		ts.managers[key] = m
+		m.watchOverlayLocked()
 		ts.core.tasks.Go(m.run)
 	}
 	one = &watch{watcher: w}
@@ -62,6 +80,11 @@ func (ts *targets) unwatchLocked(m *dependencyManager, one *watch) {
 func (ts *targets) closeTargetLocked(m *dependencyManager) {
 	delete(ts.managers, m.key)
 	m.closeLocked()
+	if m.key.view.source != nil {
+		if ts.core.overlaid--; ts.core.overlaid == 0 {
+			ts.cache.discardBytesLocked()
+		}
+	}
 }
 
 // closeLocked ends all dependency managers.

@@ -63,8 +63,10 @@ type world struct {
 	// leds says that there are collections (see resource): one for each assignment, with the
 	// member that has its port, and at times a guest; inline are the assignments that do
 	// without.
-	leds   bool
-	inline [worldSize]bool
+	leds bool
+	// overlay is what some of the watches have; nil if none has one.
+	overlay *worldOverlay
+	inline  [worldSize]bool
 	// mortal says that members have a time to live, which is over at times: servers send
 	// heartbeats when they please, and before a world is compared.
 	mortal bool
@@ -137,6 +139,9 @@ func (w *world) close() {
 // they would do.
 func (w *world) tame() {
 	synctest.Wait()
+	for _, sim := range w.servers {
+		sim.restart()
+	}
 	w.c.mu.Lock()
 	for i, sim := range w.servers {
 		s := w.c.pool.servers[w.c.cfg.Servers[i].Key()]
@@ -169,6 +174,7 @@ func (w *world) evaluate() {
 			w.t.Errorf("target %q: %v", m.key.listener, err)
 		}
 	}
+	w.checkPatchesLocked()
 }
 
 func (w *world) name(typ resource.Type, i int) string {
@@ -268,6 +274,9 @@ func (w *world) portAt(i, from int) uint16 { return uint16(from*30000) + w.port[
 // do takes a step, and reports whether it had an effect.
 func (w *world) do(o op) bool {
 	effect := w.step(o)
+	if w.overlay != nil && o.c%16 == 0 {
+		w.overlay.change(int(o.b))
+	}
 	w.tame()
 	w.check()
 	return effect
@@ -343,7 +352,7 @@ func (w *world) step(o op) bool {
 
 func (w *world) watch(target int) {
 	watch := &worldWatch{target: target}
-	watch.cancel = w.c.Watch(w.name(lds, target), "host", watch)
+	watch.cancel = w.view(target).Watch(w.name(lds, target), "host", watch)
 	w.watches = append(w.watches, watch)
 }
 

@@ -136,6 +136,7 @@ func (w *world) settle(choice int) {
 	w.age()
 	w.c.mu.Lock()
 	defer w.c.unlock()
+	w.checkPatchesLocked()
 	for key, e := range w.c.cache.entries {
 		// What is about to be forgotten is not followed any more, and may come
 		// back with its fault when it is watched again.

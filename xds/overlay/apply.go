@@ -134,18 +134,22 @@ func public(outcomes []outcome) []Outcome {
 	return list
 }
 
-// Locate returns the outcome with the patch as it is in s, which has an equal one; its index may
-// have changed.
-func (s *Selection) Locate(o Outcome) Outcome {
-	for i := range s.byKind {
-		for _, p := range s.byKind[i] {
-			if p.ref.sum == o.Patch.sum {
-				o.Patch = p.ref
-				return o
+// Locate returns outcomes with their patches as they are in s: equal patches of another overlay may
+// have another index. A nil Selection has no patches.
+func (s *Selection) Locate(outcomes []Outcome) []Outcome {
+	located := slices.Clone(outcomes)
+	for i := range located {
+		if s == nil {
+			break
+		}
+		for _, p := range slices.Concat(s.byKind[:]...) {
+			if p.ref.sum == located[i].Patch.sum {
+				located[i].Patch = p.ref
+				break
 			}
 		}
 	}
-	return o
+	return located
 }
 
 // apply applies the patches whose position use returns true for.

@@ -280,7 +280,7 @@ func TestSelect(t *testing.T) {
 	if all.Key(resource.ClusterType, "a") != both.Key(resource.ClusterType, "a") || all.Key(resource.ClusterType, "b") == both.Key(resource.ClusterType, "b") {
 		t.Error("Key does not identify the patches of a resource")
 	}
-	if got := all.Locate(Outcome{Patch: both.byKind[cluster][0].ref}).Patch.String(); got != "other: patches[1]" {
+	if got := all.Locate([]Outcome{{Patch: both.byKind[cluster][0].ref}})[0].Patch.String(); got != "other: patches[1]" {
 		t.Errorf("Locate returned %s", got)
 	}
 	if len(o.Patches()) != 2 || o.Patches()[1].Target != "*cart" {

@@ -1,0 +1,315 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/xds/internal/timing"
+	"github.com/xdslb/xdslb/xds/overlay"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// This file applies overlays. A resource is decoded, validated, acknowledged and cached as it was
+// received. For the targets whose overlay has patches for it there are more entries, one for each
+// set of patches, which targets with equal patches share:
+//
+//	server ──► entry ◄── watches ── patched ──► entry (patched) ◄── watches ── target with patches
+//	             ▲
+//	             └── watches ── target without patches
+//
+// Patches are applied without core.mu, by one goroutine, in batches. Until then the previous value
+// stays in use, as while a resource is fetched. So changes of several resources by a new overlay
+// take effect together.
+
+// patches makes the values of patched entries.
+type patches struct {
+	core    *core
+	cache   *cache
+	due     []*patched
+	running bool // there is a goroutine for due
+}
+
+// patched is the source of an entry that has the patched form of another entry's resource.
+type patched struct {
+	all         *patches
+	base, entry *entry
+	key         overlay.Key
+	selection   *overlay.Selection
+	due         bool
+
+	made     any            // value of base that the value of entry was made of; nil without a value
+	result   overlay.Result // of made
+	received []byte         // bytes of base that result was made of; only of endpoints
+}
+
+// patchedLocked returns the source of a patched entry; nil if the entry has a resource as received.
+func (e *entry) patchedLocked() *patched {
+	p, _ := e.source.(*patched)
+	return p
+}
+
+// entryLocked returns the entry that targets with a selection of patches use in place of base: base
+// itself if there are no patches for it.
+func (ps *patches) entryLocked(base *entry, selection *overlay.Selection) *entry {
+	key := selection.Key(base.key.typ, base.key.name)
+	if key == (overlay.Key{}) {
+		return base
+	}
+	if e := base.variants[key]; e != nil {
+		return e
+	}
+	p := &patched{all: ps, base: base, key: key, selection: selection}
+	p.entry = &entry{key: base.key, source: p, watchers: map[watcher]any{}}
+	if base.variants == nil {
+		base.variants = map[overlay.Key]*entry{}
+	}
+	base.variants[key] = p.entry
+	return p.entry
+}
+
+// subscribeLocked implements source.
+func (p *patched) subscribeLocked(*entry) {
+	p.all.cache.watchLocked(p.base, p, nil)
+	p.followLocked()
+	if p.base.wantsBytesLocked() {
+		p.base.source.resendLocked(p.base)
+	}
+}
+
+// unsubscribeLocked implements source.
+func (p *patched) unsubscribeLocked(*entry) { p.all.cache.unwatchLocked(p.base, p) }
+
+// forgetLocked implements source.
+func (p *patched) forgetLocked(*entry) { delete(p.base.variants, p.key) }
+
+// waitingLocked implements source.
+func (p *patched) waitingLocked(*entry) error { return p.base.waitingLocked() }
+
+// collectionsLocked implements source.
+func (p *patched) collectionsLocked() bool { return false }
+
+// resendLocked implements source.
+func (p *patched) resendLocked(*entry) {}
+
+// onChangeLocked implements watcher.
+func (p *patched) onChangeLocked(*entry, any) {
+	p.followLocked()
+	p.all.cache.changedLocked(p.entry)
+}
+
+// targetsLocked implements watcher.
+func (p *patched) targetsLocked(visit func(target)) { p.entry.targetsLocked(visit) }
+
+// wantsBytesLocked reports whether patches wait for the bytes of the version in the cache, which was
+// received when the client had no overlay.
+func (e *entry) wantsBytesLocked() bool {
+	return e.raw == nil && len(e.variants) > 0 && e.latestLocked() != nil
+}
+
+// followLocked updates the entry as far as that requires no decoding, and makes the rest due.
+func (p *patched) followLocked() {
+	base, e := p.base, p.entry
+	e.from = base.from
+	switch {
+	case base.value == nil:
+		p.made, p.result, p.received, e.value = nil, overlay.Result{}, nil, nil
+	case base.raw == nil:
+		return
+	case base.value == p.made:
+	case p.made != nil && base.key.typ == resource.EndpointsType && bytes.Equal(overlay.WithoutEndpoints(base.raw), p.received):
+		p.made, e.value = base.value, p.valueOf(base.value)
+	default:
+		p.dueLocked()
+		return
+	}
+	e.state, e.entered, e.err, e.erred = base.state, base.entered, base.err, base.erred
+	e.transient, e.lapsed, e.updated = base.transient, base.lapsed, base.updated
+}
+
+// valueOf returns the value for a value of base, with the same result of the patches.
+func (p *patched) valueOf(base any) any {
+	of, ok := base.(*resource.Endpoints)
+	switch {
+	case p.result.Value == nil:
+		return base
+	case ok: // patches change the policy only
+		merged := *of
+		merged.Drops = p.result.Value.(*resource.Endpoints).Drops
+		return &merged
+	}
+	return p.result.Value
+}
+
+// dueLocked makes the application of the patches due.
+func (p *patched) dueLocked() {
+	ps := p.all
+	if p.due || ps.core.ctx.Err() != nil {
+		return
+	}
+	p.due = true
+	ps.due = append(ps.due, p)
+	if !ps.running {
+		ps.running = true
+		ps.core.tasks.Go(ps.run)
+	}
+}
+
+// application is the application of patches to a version of a resource.
+type application struct {
+	p       *patched
+	of      any
+	raw     []byte
+	options resource.Options
+	result  overlay.Result
+}
+
+// run applies patches until none are due. After a batch it pauses for as long as the batch took, so
+// that a server that sends continuously gets half a processor.
+func (ps *patches) run() {
+	for {
+		batch := ps.take()
+		if batch == nil {
+			return
+		}
+		begin := time.Now()
+		for i := range batch {
+			batch[i].apply()
+		}
+		ps.put(batch)
+		select {
+		case <-ps.core.ctx.Done():
+		case <-timing.After(min(time.Since(begin), maxPatchPause)):
+		}
+	}
+}
+
+const maxPatchPause = time.Second
+
+// take returns what is due; nil ends the goroutine.
+func (ps *patches) take() (batch []application) {
+	ps.core.mu.Lock()
+	defer ps.core.mu.Unlock()
+	for _, p := range ps.due {
+		p.due = false
+		if base := p.base; p.entry.watchedLocked() && base.value != nil && base.raw != nil {
+			a := application{p: p, of: base.value, raw: base.raw, options: ps.core.decodeOptions(base.from)}
+			a.options.Stopped = func() bool { return ps.core.ctx.Err() != nil }
+			batch = append(batch, a)
+		}
+	}
+	ps.due = nil
+	ps.running = batch != nil && ps.core.ctx.Err() == nil
+	if !ps.running {
+		return nil
+	}
+	return batch
+}
+
+// apply applies the patches. Of endpoints only the policy is decoded.
+func (a *application) apply() {
+	key := a.p.base.key
+	if key.typ == resource.EndpointsType {
+		a.raw = overlay.WithoutEndpoints(a.raw)
+	}
+	_, err := recoverPanic(key.typ, func() (any, error) {
+		a.result = a.p.selection.Apply(key.typ, key.name, a.raw, func(value []byte) (any, error) {
+			return resource.Decode(key.typ, value, a.options)
+		})
+		return nil, nil
+	})
+	if err != nil {
+		a.result = overlay.Result{Outcomes: []overlay.Outcome{{Err: err}}}
+	}
+}
+
+// put makes the results of a batch the values, unless they are outdated: then another application is
+// due.
+func (ps *patches) put(batch []application) {
+	ps.core.mu.Lock()
+	defer ps.core.unlock()
+	if ps.core.ctx.Err() != nil {
+		return // the results may be incomplete
+	}
+	for i := range batch {
+		a := &batch[i]
+		p := a.p
+		if !p.entry.watchedLocked() || p.base.value != a.of || p.base.raw == nil {
+			continue
+		}
+		before := p.result.Outcomes
+		p.made, p.result = a.of, a.result
+		if p.base.key.typ == resource.EndpointsType {
+			p.received = a.raw
+		}
+		p.entry.value = p.valueOf(a.of)
+		p.followLocked()
+		p.logLocked(before)
+		ps.cache.changedLocked(p.entry)
+	}
+}
+
+// logLocked logs the patches that were skipped, unless the previous version had the same outcome.
+func (p *patched) logLocked(before []overlay.Outcome) {
+	for _, o := range p.result.Outcomes {
+		if o.Err == nil || slices.ContainsFunc(before, func(old overlay.Outcome) bool {
+			return old.Patch == o.Patch && old.Err != nil && old.Err.Error() == o.Err.Error()
+		}) {
+			continue
+		}
+		p.all.core.logLocked(slog.LevelWarn, "xdslb: skipping a patch of the overlay for a resource", logFields{server: p.base.from, typ: p.base.key.typ, name: p.base.key.name,
+			version: p.base.version, err: fmt.Errorf("%v: %w", o.Patch, o.Err)})
+	}
+}
+
+// Patched is a form of a resource with the patches of an overlay.
+type Patched struct {
+	// Outcomes has an element for each patch that applies to the resource.
+	Outcomes []overlay.Outcome
+	// Raw is the patched resource; nil without KeepBytes, and if no patch changes it.
+	Raw *anypb.Any
+}
+
+// statusLocked returns the form of the resource; not ok before the first one.
+func (p *patched) statusLocked() (s Patched, ok bool) {
+	if p.made == nil {
+		return s, false
+	}
+	s.Outcomes = p.result.Outcomes
+	if value := p.result.Bytes; value != nil && p.all.core.bytes {
+		if p.base.key.typ == resource.EndpointsType {
+			value = overlay.WithPolicy(p.base.raw, value)
+		}
+		s.Raw = &anypb.Any{TypeUrl: p.base.key.typ.URL(), Value: value}
+	}
+	return s, true
+}
+
+// keepsLocked reports whether the bytes of resources are kept: all of them with KeepBytes, and those
+// that patches apply to while a target has an overlay.
+func (c *core) keepsLocked() bool { return c.bytes || c.overlaid > 0 }
+
+// keep returns a copy of the bytes of a resource that are kept, since these may be part of a buffer.
+func (c *core) keep(t resource.Type, value []byte) []byte {
+	if t == resource.EndpointsType && !c.bytes {
+		return overlay.WithoutEndpoints(value)
+	}
+	return bytes.Clone(value)
+}
+
+// discardBytesLocked discards the bytes that were kept for overlays.
+func (c *cache) discardBytesLocked() {
+	if c.core.bytes {
+		return
+	}
+	for _, e := range c.entries {
+		e.raw = nil
+	}
+}
