@@ -23,6 +23,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
+	"github.com/xdslb/xdslb/xds/overlay"
 )
 
 // Config configures how a channel uses xDS. The zero value is ready to use: the bootstrap comes
@@ -38,6 +39,11 @@ type Config struct {
 	// GRPC_XDS_BOOTSTRAP, or else the value of GRPC_XDS_BOOTSTRAP_CONFIG. For a roll-back by
 	// XDSLB_DISABLE, google.golang.org/grpc/xds needs one of these variables too.
 	Bootstrap []byte
+	// Overlay is a JSON document with patches of the resources that the control plane sends; see
+	// docs/overlay.md. The environment variable XDSLB_OVERLAY names a file with more patches, which
+	// are applied after these; it is read again when it changes. Channels with different overlays
+	// share their XdsClient.
+	Overlay []byte
 	// FailoverTimeout is how long a priority may take to connect before the next one is tried
 	// too (A56); the default is 10 s. A priority whose endpoints have all failed is given up at
 	// once. A short time may connect priorities that are not needed.
@@ -188,8 +194,13 @@ func (c *Config) bootstrap() (*bootstrap.Config, error) {
 	return p.Parse("Config.Bootstrap", c.Bootstrap)
 }
 
+// overlay opens the overlay; nil if there is none.
+func (c *Config) overlay() (*overlay.Source, error) {
+	return overlay.Open("Config.Overlay", c.Overlay, os.Getenv("XDSLB_OVERLAY"), c.Logger)
+}
+
 // NewBuilder returns a resolver builder for scheme xds, for [grpc.WithResolvers]. It fails if the
-// bootstrap cannot be read or is invalid; the error names the source and the JSON path.
+// bootstrap or the overlay cannot be read or is invalid; the error names the source and the JSON path.
 //
 // A channel with the resolver alone routes, balances, drops, breaks circuits and reports load.
 // [DialOptions] lists the features that it lacks; they are logged once if the control plane asks
@@ -215,10 +226,13 @@ func newBuilder(cfg Config) (*resolverBuilder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.bootstrap, err = b.opts.bootstrap(); err != nil && !rollout.Configured() {
+	if b.bootstrap, err = b.opts.bootstrap(); err == nil {
+		b.overlay, err = b.opts.overlay()
+	}
+	if err != nil && !rollout.Configured() {
 		return nil, err
 	}
-	b.bootstrapErr = err
+	b.failure = err
 	return b, nil
 }
 

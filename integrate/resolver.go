@@ -24,6 +24,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/overlay"
 )
 
 // init registers the LB policies and the schemes. grpc-go's xDS package registers scheme xds too,
@@ -41,9 +42,10 @@ type resolverBuilder struct {
 	scheme    string
 	opts      *Config
 	bootstrap *bootstrap.Config
-	// bootstrapErr is the error of the bootstrap, which channels that are handed over do not
-	// need.
-	bootstrapErr error
+	overlay   *overlay.Source // nil without one
+	// failure is the error of the bootstrap or the overlay. Channels that are handed over need
+	// neither.
+	failure error
 	// intercepted reports whether DialOptions made the builder, so that the channels have the
 	// interceptors.
 	intercepted bool
@@ -68,9 +70,9 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 // in a service config. Configurations reach that policy directly, not through gRPC (D7). The
 // verdict is nil unless it could not be followed.
 func (b *resolverBuilder) build(v *report.RolloutStatus, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
-	boot := b.bootstrap
-	if b.bootstrapErr != nil {
-		return nil, b.bootstrapErr
+	boot, patches := b.bootstrap, b.overlay
+	if b.failure != nil {
+		return nil, b.failure
 	}
 	if boot == nil { // registered by init
 		if b.scheme == "xdslb" && customBuilders.Load() {
@@ -80,16 +82,21 @@ func (b *resolverBuilder) build(v *report.RolloutStatus, target resolver.Target,
 		if boot, err = b.opts.bootstrap(); err != nil {
 			return nil, fmt.Errorf("%w (target %q has no integrate.Config: make the channel with integrate.DialOptions)", err, target.URL.String())
 		}
+		if patches, err = b.opts.overlay(); err != nil {
+			return nil, err
+		}
 	}
 	listener, err := boot.ListenerName(target.URL.Host, target.Endpoint())
 	if err != nil {
 		return nil, fmt.Errorf("xdslb: target %q: %w", target.URL.String(), err)
 	}
-	r := &xdsResolver{opts: b.opts, cc: cc, rollout: v, started: make(chan struct{})}
+	r := &xdsResolver{opts: b.opts, overlay: patches, cc: cc, rollout: v, started: make(chan struct{})}
+	client := b.opts.acquire(boot)
+	r.view = client.View(patches, target.String())
 	r.Source = balancer.Source{
 		Options:   b.opts.options(),
 		Bootstrap: boot,
-		Client:    b.opts.acquire(boot),
+		Client:    client,
 		Listener:  listener,
 		Authority: cmp.Or(opts.Authority, target.Endpoint()),
 		Node:      boot.Node().GetId(),
@@ -152,6 +159,8 @@ func noteSchemes(logger *slog.Logger) {
 type xdsResolver struct {
 	balancer.Source
 	opts     *Config
+	overlay  *overlay.Source // nil without one
+	view     xds.View        // of the client, with the overlay
 	cc       resolver.ClientConn
 	rollout  *report.RolloutStatus             // the verdict that could not be followed, or nil
 	balancer atomic.Pointer[balancer.Balancer] // nil until gRPC has made it
@@ -196,13 +205,13 @@ func (c *Config) serviceConfig(methods []methodconfig.Config) string {
 }
 
 // waiting returns a description of the missing parts of the target's first configuration.
-func (r *xdsResolver) waiting() error { return r.Client.Waiting(r.Listener, r.Authority) }
+func (r *xdsResolver) waiting() error { return r.view.Waiting(r.Listener, r.Authority) }
 
 // watch starts to pass the target's configurations to b.
 func (r *xdsResolver) watch(b *balancer.Balancer) (stop func()) {
 	r.balancer.Store(b)
 	r.start()
-	return r.Client.Watch(r.Listener, r.Authority, b)
+	return r.view.Watch(r.Listener, r.Authority, b)
 }
 
 // start wakes the goroutines that wait for the LB policy.

@@ -6,6 +6,7 @@ package integrate
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -17,7 +18,9 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/integrate/report"
+	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/eventlog"
+	"github.com/xdslb/xdslb/xds/overlay"
 )
 
 // concurrencyStatus returns the status of an adaptive concurrency filter.
@@ -106,13 +109,20 @@ func (r *xdsResolver) status(detailed bool) report.TargetStatus {
 			URI: server.URI, InUse: server.InUse, Connected: server.Connected, Since: server.Since, Error: explain.ErrorText(server.Err), ErrorTime: server.ErrTime,
 		})
 	}
-	s.Events = mergeEvents(events, r.Client.Events(r.Listener, r.Authority))
+	s.Events = mergeEvents(events, r.view.Events(r.Listener, r.Authority))
 	return s
 }
 
-// addResources adds the resources that the target depends on.
+// addResources adds the resources that the target depends on, and the patches of the overlay.
 func (r *xdsResolver) addResources(s *report.TargetStatus) {
-	for res := range r.Client.TargetResources(r.Listener, r.Authority) {
+	patches := r.overlay.Overlay().Patches()
+	for _, p := range patches {
+		s.Overlay = append(s.Overlay, report.PatchStatus{Patch: p.String(), Resource: p.Resource, Name: p.Name, Target: p.Target})
+	}
+	if err := r.overlay.Err(); err != nil {
+		s.OverlayError = err.Error()
+	}
+	for res := range r.view.TargetResources(r.Listener, r.Authority) {
 		out := report.ResourceStatus{
 			Type: res.Type.String(), Name: res.Name, State: res.State.String(),
 			Version: res.Version, Updated: res.Updated, Server: res.Server, Error: explain.ErrorText(res.Err),
@@ -121,8 +131,49 @@ func (r *xdsResolver) addResources(s *report.TargetStatus) {
 		if !res.Updated.IsZero() {
 			out.Age = s.Time.Sub(res.Updated).Seconds()
 		}
+		for o := range outcomes(&res) {
+			i := slices.IndexFunc(patches, func(p overlay.Patch) bool { return p.Ref == o.Patch })
+			if i < 0 {
+				continue // the overlay has just changed
+			}
+			name := out.Type + " " + out.Name
+			switch p := &s.Overlay[i]; {
+			case o.Err != nil:
+				p.Skipped = append(p.Skipped, name+": "+o.Err.Error())
+			case o.Changed:
+				p.Changed = append(p.Changed, name)
+				out.Patches = append(out.Patches, o.Patch.String())
+			default:
+				p.Unchanged = append(p.Unchanged, name)
+			}
+		}
 		s.Resources = append(s.Resources, out)
 	}
+}
+
+// outcomes iterates over the outcomes of patches for a resource of a target.
+func outcomes(res *xds.ResourceStatus) iter.Seq[overlay.Outcome] {
+	return func(yield func(overlay.Outcome) bool) {
+		for _, form := range res.Patched {
+			for _, o := range form.Outcomes {
+				if !yield(o) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// patched describes the resources that patches of the overlay have changed.
+func (r *xdsResolver) patched() (list []string) {
+	for res := range r.view.TargetResources(r.Listener, r.Authority) {
+		for o := range outcomes(&res) {
+			if o.Changed {
+				list = append(list, fmt.Sprintf("%v %s, by %v", res.Type, res.Name, o.Patch))
+			}
+		}
+	}
+	return list
 }
 
 // mergeEvents joins the events of a channel and of its XdsClient by time. The channel's own

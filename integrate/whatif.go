@@ -42,7 +42,7 @@ type WhatIf struct {
 	// States has the states of endpoints by their first address; the default is READY.
 	States map[netip.AddrPort]connectivity.State
 	// Config is the channel's configuration. Only the fields that affect picks are used: Policies,
-	// IgnoreEndpointWeights, LocalCluster, MaxHashBytes, and the Bootstrap, if it is set, for
+	// Overlay (and XDSLB_OVERLAY), IgnoreEndpointWeights, LocalCluster, MaxHashBytes, and the Bootstrap, if it is set, for
 	// certificate providers, trusted_xds_server and the locality of the node.
 	Config Config
 }
@@ -183,7 +183,11 @@ func (f *file) simulate(w *WhatIf) (*balancer.Simulation, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // in case of a defect
 	defer cancel()
-	cfg, err := f.client.Fetch(ctx, listener, authority)
+	patches, err := w.Config.overlay()
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := f.client.View(patches, w.Target).Fetch(ctx, listener, authority)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -355,6 +357,40 @@ func TestPatchedCollections(t *testing.T) {
 		}
 		if s := h.status(xdstest.Glob("", "a")); !s.Watched {
 			t.Errorf("collection %+v", s)
+		}
+	})
+}
+
+// TestPatchKeepsTLS: a patch cannot remove or change the TLS settings of a cluster unless it permits
+// that.
+func TestPatchKeepsTLS(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHarness(t, Options{}, []string{serverDoc("cp")}, `, "certificate_providers": {"p": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "roots.pem"}}}`)
+		cp := h.servers["cp"]
+		const remove = `{"resource": "cluster", "name": "svc", %s"merge": {"lb_policy": "MAGLEV", "transport_socket": {"name": "envoy.transport_sockets.raw_buffer"}}}`
+		insecure := `{"resource": "cluster", "name": "svc", "allow_security_changes": true, "merge": {"transport_socket": null}}`
+		kept, open := h.watchWith(patchesOf(t, fmt.Sprintf(remove, "")), "svc"), h.watchWith(patchesOf(t, insecure), "svc")
+		cluster := clusterTo("svc", "svc")
+		cluster.TransportSocket = &corev3.TransportSocket{Name: "envoy.transport_sockets.tls", ConfigType: &corev3.TransportSocket_TypedConfig{
+			TypedConfig: wrap(&tlsv3.UpstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{
+				ValidationContext: &tlsv3.CertificateValidationContext{CaCertificateProviderInstance: &tlsv3.CertificateProviderPluginInstance{InstanceName: "p"}},
+			}}}),
+		}}
+		cp.serve(append(targetOf("svc", 1)[:2], cluster, endpointsAt("svc", 1))...)
+		if leaf := kept.cluster(t, "svc").Leaves[0]; leaf.TLS == nil || leaf.Policy.Kind != picker.PolicyEDF {
+			t.Errorf("cluster %+v", leaf)
+		}
+		if leaf := open.cluster(t, "svc").Leaves[0]; leaf.TLS != nil {
+			t.Errorf("cluster %+v", leaf)
+		}
+		forms := h.statusOf(cds, "svc").Patched
+		if len(forms) != 2 {
+			t.Fatalf("%d forms of the cluster", len(forms))
+		}
+		for _, form := range forms {
+			if o := form.Outcomes[0]; o.Changed == (o.Err != nil) || o.Err != nil && !strings.Contains(o.Err.Error(), "allow_security_changes") {
+				t.Errorf("outcome %+v", o)
+			}
 		}
 	})
 }

@@ -24,6 +24,8 @@ type Explanation struct {
 	// NotApplied lists configured features that the channel does not apply, because they are
 	// unsupported or it lacks interceptors.
 	NotApplied []string `json:"not_applied,omitempty"`
+	// Patched lists the resources of the target that patches of the overlay have changed.
+	Patched []string `json:"patched,omitempty"`
 }
 
 // SessionStatus is the session affinity of a route (A55).
@@ -69,6 +71,9 @@ func (x *Explanation) String() string {
 	}
 	for _, what := range x.NotApplied {
 		t.line(0, "NOT APPLIED (unsupported, or the channel lacks xdslb's interceptors): %s", what)
+	}
+	for _, what := range x.Patched {
+		t.line(0, "Changed by the overlay: %s", what)
 	}
 	t.line(0, "Routes")
 	for i := range x.Routes {

@@ -20,6 +20,7 @@ package report
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/xdslb/xdslb/xds/eventlog"
@@ -72,8 +73,11 @@ type TargetStatus struct {
 
 	Clusters  []ClusterStatus  `json:"clusters,omitempty"`  // by name
 	Resources []ResourceStatus `json:"resources,omitempty"` // by type, in the order LDS, RDS, CDS, EDS, and name
-	Servers   []ServerStatus   `json:"servers,omitempty"`   // xDS servers that have been used, in the bootstrap's order
-	Events    []eventlog.Event `json:"events,omitempty"`    // the latest, oldest first
+	Overlay   []PatchStatus    `json:"overlay,omitempty"`   // patches, in the order in which they are applied
+	// OverlayError is why the present content of the overlay's file is not in force.
+	OverlayError string           `json:"overlay_error,omitempty"`
+	Servers      []ServerStatus   `json:"servers,omitempty"` // xDS servers that have been used, in the bootstrap's order
+	Events       []eventlog.Event `json:"events,omitempty"`  // the latest, oldest first
 }
 
 // AdmissionStatus is an admission control filter with one of its configurations, which may differ
@@ -117,6 +121,38 @@ type ResourceStatus struct {
 	Error   string    `json:"error,omitempty"`     // why no version, or not the latest one, is in force
 	Refused string    `json:"refused,omitempty"`   // the latest version, if it is invalid
 	Tried   time.Time `json:"refused_at,omitzero"` // when Refused arrived
+	Patches []string  `json:"patches,omitempty"`   // of the overlay, that have changed the resource
+}
+
+// PatchStatus is a patch of the overlay, and its effect on the resources of the target: none if all
+// lists are empty.
+type PatchStatus struct {
+	Patch    string `json:"patch"`    // source and path, such as "file /etc/overlay.json: patches[0]"
+	Resource string `json:"resource"` // kind of resource, as in the patch
+	Name     string `json:"name"`     // of the resources, with wildcards
+	Target   string `json:"target"`   // of the channels, with wildcards
+	// The resources that it applies to, such as "Cluster c": those that it changes, those that have
+	// the values of the patch already, and those that it does not fit, each with the reason.
+	Changed   []string `json:"changed,omitempty"`
+	Unchanged []string `json:"unchanged,omitempty"`
+	Skipped   []string `json:"skipped,omitempty"`
+}
+
+// Effect describes the effect of the patch on the target.
+func (p *PatchStatus) Effect() string {
+	var effects []string
+	for _, e := range []struct {
+		verb      string
+		resources []string
+	}{{"changes", p.Changed}, {"skipped for", p.Skipped}, {"no change of", p.Unchanged}} {
+		if e.resources != nil {
+			effects = append(effects, e.verb+" "+list(e.resources))
+		}
+	}
+	if effects == nil {
+		return "matches no resource of the target"
+	}
+	return strings.Join(effects, "; ")
 }
 
 // ServerStatus is the relation of the XdsClient to an xDS server.

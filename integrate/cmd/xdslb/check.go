@@ -27,11 +27,13 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/overlay"
 )
 
 var checkCommand = command{
 	name: "check", args: "", summary: "check the bootstrap, its files and its servers",
-	about: "Reads the bootstrap like a channel, and all files that it names. It checks that\n" +
+	about: "Reads the bootstrap and the overlay like a channel, and all files that the\n" +
+		"bootstrap names. It checks that\n" +
 		"certificates are valid, when they expire, and that the client certificate was\n" +
 		"issued by the roots. Then it connects to each xDS server and opens an ADS stream\n" +
 		"without requests, in the variant that a client would use first, and in the other\n" +
@@ -43,11 +45,13 @@ var checkCommand = command{
 		timeout := fs.Duration("timeout", 5*time.Second, "time to wait for each server")
 		expiry := fs.Duration("expiry", 24*time.Hour, "warn about certificates that expire within this time")
 		offline := fs.Bool("offline", false, "do not connect to the servers")
+		patches := fs.String("overlay", os.Getenv("XDSLB_OVERLAY"), "overlay to check (default $XDSLB_OVERLAY)")
 		return func(args []string) (bool, error) {
 			if err := want(args); err != nil {
 				return false, err
 			}
 			c := &checker{e: e, expiry: *expiry}
+			c.overlay(*patches)
 			c.check(&boot, *timeout, *offline)
 			if e.json {
 				return c.wrong(), e.printJSON(c.Findings)
@@ -81,6 +85,24 @@ func (c *checker) add(verdict, what, format string, args ...any) {
 // wrong reports whether there are failures or warnings.
 func (c *checker) wrong() bool {
 	return slices.ContainsFunc(c.Findings, func(f Finding) bool { return f.Verdict != "ok" })
+}
+
+// overlay checks the file of the overlay, if there is one.
+func (c *checker) overlay(file string) {
+	if file == "" {
+		return
+	}
+	text, err := readFile(file)
+	if err != nil {
+		c.add("FAIL", "overlay", "%v", err)
+		return
+	}
+	o, err := overlay.Parse("file "+file, text)
+	if err != nil {
+		c.add("FAIL", "overlay", "%v", err)
+		return
+	}
+	c.add("ok", "overlay", "%s in %s", report.Count(len(o.Patches()), "patch"), file)
 }
 
 func (c *checker) check(boot *bootstrapFlag, timeout time.Duration, offline bool) {

@@ -219,6 +219,10 @@ func (t *statusText) resources(s *integrate.TargetStatus) {
 		}
 	}
 	t.more(len(s.Resources), viewResources, "resources")
+	for i := range s.Overlay {
+		p := &s.Overlay[i]
+		wrap(t.w, "  overlay, "+sanitize.Text(p.Patch, 100)+":", sanitize.Text(p.Effect(), 600))
+	}
 }
 
 // eventLine formats an event, with its times in UTC.

@@ -85,6 +85,14 @@ func Find(s *report.TargetStatus) (list []Finding) {
 			bad("%s %s is %s%s: %s", r.Type, r.Name, r.State, stays, r.Error)
 		}
 	}
+	if s.OverlayError != "" {
+		bad("The overlay was not reloaded, and the previous one stays in force: %s", s.OverlayError)
+	}
+	for _, p := range s.Overlay {
+		for _, skipped := range p.Skipped {
+			bad("Overlay, %s: skipped for %s", p.Patch, skipped)
+		}
+	}
 	for _, x := range s.Servers {
 		if x.InUse && !x.Connected && (x.Error == "" || !strings.Contains(s.Error, x.Error)) {
 			bad("xDS server %s is not connected: %s", x.URI, x.Error)

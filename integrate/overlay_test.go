@@ -1,0 +1,190 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// overlayOf returns an overlay with some patches.
+func overlayOf(patches ...string) []byte {
+	return []byte(`{"patches": [` + strings.Join(patches, ",") + `]}`)
+}
+
+// overlayFile sets XDSLB_OVERLAY to a new file, and returns a function that replaces its content and
+// waits until it is read.
+func overlayFile(t *testing.T, patches ...string) (file string, replace func(patches ...string)) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "overlay.json")
+	write := func(patches ...string) {
+		t.Helper()
+		temporary := file + ".new"
+		if err := os.WriteFile(temporary, overlayOf(patches...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(temporary, file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(patches...)
+	t.Setenv("XDSLB_OVERLAY", file)
+	return file, func(patches ...string) {
+		t.Helper()
+		write(patches...)
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+	}
+}
+
+const (
+	patchOutliers = `{"resource": "cluster", "name": "*", "target": "xds:///e2e*", "when_unset": true, "merge": {"outlier_detection": {"success_rate_stdev_factor": 1900}}}`
+	patchLatency  = `{"resource": "cluster", "name": "e2e.*", "merge": {"load_balancing_policy": {"policies": [{"typed_extension_config": {"name": "p", "typed_config":
+		{"@type": "type.googleapis.com/xds.type.v3.TypedStruct", "type_url": "type.googleapis.com/xdslb_least_latency", "value": {}}}}]}}}`
+	patchLeast   = `{"resource": "cluster", "name": "e2e.*", "merge": {"lb_policy": "LEAST_REQUEST"}}`
+	patchTimeout = `{"resource": "route", "name": "*", "merge": {"route": {"timeout": "17s"}}}`
+	patchInvalid = `{"resource": "cluster", "name": "*", "merge": {"lb_policy": "CLUSTER_PROVIDED"}}`
+	patchOther   = `{"resource": "cluster", "name": "other", "merge": {"lb_policy": "RING_HASH"}}`
+)
+
+// TestOverlay: patches of Config.Overlay and of the file take effect, also when the file changes
+// under load: no RPC fails, and there is one stream. Status and Explain show them.
+func TestOverlay(t *testing.T) {
+	for _, delta := range []bool{false, true} {
+		t.Run(fmt.Sprintf("delta=%t", delta), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) { checkOverlay(t, b, delta) })
+		})
+	}
+}
+
+func checkOverlay(t *testing.T, b *bubble, delta bool) {
+	file, replace := overlayFile(t, patchLatency, patchOther)
+	control := xdstest.New(t, xdstest.Options{Listen: b.net.Listen, SingleStream: true})
+	backends := b.backends(4)
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[:3]...)})
+	r.Add(xdstest.Service("other", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[3])}))
+	set(t, control, r)
+	cfg := b.config(control)
+	cfg.Delta, cfg.Overlay = delta, overlayOf(patchOutliers)
+	patched := b.dial(cfg)
+	cfg.Overlay = nil
+	other := b.dialTo(cfg, "other")
+	if _, err := call(t, patched); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := call(t, other); err != nil {
+		t.Fatal(err)
+	}
+	policies := func() (mine, others string) {
+		t.Helper()
+		synctest.Wait()
+		return statusOf(t, patched).Clusters[0].Leaves[0].Policy, statusOf(t, other).Clusters[0].Leaves[0].Policy
+	}
+	if mine, others := policies(); mine != "least_latency" || others != "ring_hash" {
+		t.Errorf("policies %q and %q", mine, others)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var load sync.WaitGroup
+	for range 4 {
+		load.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := call(t, patched); err != nil {
+					t.Errorf("RPC: %v", err)
+				}
+				if _, err := call(t, other); err != nil {
+					t.Errorf("RPC: %v", err)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+	for i := range 6 {
+		replace([][]string{{patchLeast, patchTimeout}, {patchInvalid}, {"x"}, {patchOther}, {patchLatency, patchOther}, {patchLeast, patchInvalid}}[i]...)
+		mine, others := policies()
+		want := [][2]string{{"least_request", "edf"}, {"edf", "edf"}, {"edf", "edf"}, {"edf", "ring_hash"}, {"least_latency", "ring_hash"}, {"least_request", "edf"}}[i]
+		if mine != want[0] || others != want[1] {
+			t.Errorf("change %d: policies %q and %q, want %q", i, mine, others, want)
+		}
+		if i == 2 && !strings.Contains(statusOf(t, patched).OverlayError, "invalid JSON") {
+			t.Errorf("error of the overlay: %q", statusOf(t, patched).OverlayError)
+		}
+	}
+	cancel()
+	load.Wait()
+	if _, total := control.Streams(); total != 1 {
+		t.Errorf("%d streams", total)
+	}
+	s := statusOf(t, patched)
+	var effects []string
+	for i := range s.Overlay {
+		effects = append(effects, s.Overlay[i].Patch+" "+s.Overlay[i].Effect())
+	}
+	want := []string{
+		"Config.Overlay: patches[0] changes Cluster " + target,
+		"file " + file + ": patches[0] changes Cluster " + target,
+		"file " + file + ": patches[1] skipped for Cluster " + target + ": the patched resource is invalid: ",
+	}
+	for i := range want {
+		if len(effects) != len(want) || !strings.HasPrefix(effects[i], want[i]) {
+			t.Fatalf("effects of patches\n%s\nwant\n%s", strings.Join(effects, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	x, err := integrate.Explain(context.Background(), patched, "/a/b")
+	if err != nil || len(x.Patched) != 2 || !strings.Contains(x.String(), "Changed by the overlay: Cluster "+target+", by Config.Overlay: patches[0]") {
+		t.Errorf("explanation %v, %v", x, err)
+	}
+}
+
+// TestOverlayErrors: an invalid overlay is an error of all constructors, which names its source, the
+// patch and the path, except for channels that the environment hands over.
+func TestOverlayErrors(t *testing.T) {
+	boot := []byte(`{"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}]}]}`)
+	bad := overlayOf(`{"resource": "cluster", "name": "c", "merge": {"outlier_detection": {"interval": 5}}}`)
+	file := filepath.Join(t.TempDir(), "overlay.json")
+	if err := os.WriteFile(file, bad, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, file, want string
+		overlay          []byte
+	}{
+		{"Config", "", "xdslb: overlay: Config.Overlay: patches[0].merge.outlier_detection.interval: ", bad},
+		{"file", file, "xdslb: overlay: file " + file + ": patches[0].merge.outlier_detection.interval: ", nil},
+		{"missing file", file + ".missing", "xdslb: overlay: file " + file + ".missing: cannot be read: ", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("XDSLB_OVERLAY", tt.file)
+			cfg := integrate.Config{Bootstrap: boot, Overlay: tt.overlay}
+			_, err := integrate.DialOptions(cfg)
+			if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+				t.Errorf("DialOptions returned %v, want %s", err, tt.want)
+			}
+			if _, again := integrate.NewBuilder(cfg); fmt.Sprint(again) != fmt.Sprint(err) {
+				t.Errorf("NewBuilder returned %v", again)
+			}
+			t.Setenv("XDSLB_DISABLE", "all")
+			if _, err := integrate.DialOptions(cfg); err != nil {
+				t.Errorf("DialOptions returned %v for a channel that is handed over", err)
+			}
+		})
+	}
+	t.Setenv("XDSLB_OVERLAY", file)
+	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(boot))
+	if _, err := integrate.NewClient("xds:///x", grpc.WithTransportCredentials(insecure.NewCredentials())); err == nil {
+		t.Error("NewClient succeeded")
+	}
+}
