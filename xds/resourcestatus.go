@@ -4,12 +4,15 @@
 package xds
 
 import (
+	"cmp"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -128,8 +131,10 @@ func (e *entry) statusLocked() ResourceStatus {
 		s.Asked = e.since
 	}
 	s.Unpatched = len(e.watchers) > len(e.variants)
-	for _, variant := range e.variants {
-		if form, ok := variant.patchedLocked().statusLocked(); ok {
+	for _, key := range slices.SortedFunc(maps.Keys(e.variants), func(a, b overlay.Key) int {
+		return cmp.Or(cmp.Compare(a.Hi, b.Hi), cmp.Compare(a.Lo, b.Lo))
+	}) {
+		if form, ok := e.variants[key].patchedLocked().statusLocked(); ok {
 			s.Patched = append(s.Patched, form)
 		}
 	}

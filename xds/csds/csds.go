@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/overlay"
 )
 
 func init() { xds.KeepBytes() }
@@ -107,7 +109,7 @@ func configOf(c *xds.Client, contents bool) *statusv3.ClientConfig {
 	config := &statusv3.ClientConfig{Node: c.Node(), ClientScope: scopeOf(c.Targets())}
 	for r := range c.Resources() {
 		if r.Watched {
-			config.GenericXdsConfigs = append(config.GenericXdsConfigs, genericOf(&r, contents))
+			config.GenericXdsConfigs = append(config.GenericXdsConfigs, formsOf(&r, contents)...)
 		}
 	}
 	return config
@@ -139,6 +141,27 @@ var statuses = map[xds.State]adminv3.ClientResourceStatus{
 	xds.Nacked:        adminv3.ClientResourceStatus_NACKED,
 	xds.ReceivedError: adminv3.ClientResourceStatus_RECEIVED_ERROR,
 	xds.TimedOut:      adminv3.ClientResourceStatus_TIMEOUT,
+}
+
+// formsOf describes the forms of a resource that are in use: as received, or with the patches of
+// overlays.
+func formsOf(r *xds.ResourceStatus, contents bool) (forms []*statusv3.ClientConfig_GenericXdsConfig) {
+	received := r.Unpatched || len(r.Patched) == 0
+	for _, form := range r.Patched {
+		if !slices.ContainsFunc(form.Outcomes, func(o overlay.Outcome) bool { return o.Changed }) {
+			received = true
+			continue
+		}
+		g := genericOf(r, false)
+		if contents {
+			g.XdsConfig = form.Raw
+		}
+		forms = append(forms, g)
+	}
+	if received {
+		forms = append(forms, genericOf(r, contents))
+	}
+	return forms
 }
 
 // genericOf describes a resource.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
@@ -26,6 +28,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/xds/csds"
+	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -55,6 +58,59 @@ func badCluster(name string) proto.Message {
 	c := xdstest.Cluster(name, name)
 	c.EdsClusterConfig.EdsConfig = nil
 	return c
+}
+
+// TestPatched: a resource with patches is shown as patched, for each set of patches, and as received
+// if a target uses it without patches. The version is that of the control plane.
+func TestPatched(t *testing.T) {
+	inWorld(t, "", func(t *testing.T, w *world) {
+		watch := func(policies ...string) {
+			t.Helper()
+			var patches []string
+			for _, p := range policies {
+				patches = append(patches, `{"resource": "cluster", "name": "svc", "merge": {"lb_policy": "`+p+`"}}`)
+			}
+			source, err := overlay.Open("test", []byte(`{"patches": [`+strings.Join(patches, ",")+`]}`), "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.c.View(source, "xds:///svc").Watch("svc", "svc", nobody{})
+			synctest.Wait()
+		}
+		policies := func() (list []string) {
+			t.Helper()
+			for _, g := range w.config(w.c.NodeID()).GenericXdsConfigs {
+				if g.TypeUrl == xdstest.CDS {
+					c := new(clusterv3.Cluster)
+					if err := g.XdsConfig.UnmarshalTo(c); err != nil || g.VersionInfo != "1" || g.ClientStatus != adminv3.ClientResourceStatus_ACKED {
+						t.Errorf("cluster %v, %v", g, err)
+					}
+					list = append(list, c.LbPolicy.String())
+				}
+			}
+			slices.Sort(list)
+			return list
+		}
+		w.watch("svc")
+		w.service("svc")
+		for _, step := range []struct {
+			policies []string
+			want     string
+		}{
+			{nil, "[ROUND_ROBIN]"},
+			{[]string{"RING_HASH"}, "[RING_HASH ROUND_ROBIN]"},
+			{[]string{"MAGLEV"}, "[MAGLEV RING_HASH ROUND_ROBIN]"},
+			{[]string{"ROUND_ROBIN"}, "[MAGLEV RING_HASH ROUND_ROBIN]"}, // it changes nothing
+			{[]string{"CLUSTER_PROVIDED"}, "[MAGLEV RING_HASH ROUND_ROBIN]"},
+		} {
+			if step.policies != nil {
+				watch(step.policies...)
+			}
+			if got := fmt.Sprint(policies()); got != step.want {
+				t.Errorf("policies %s after %v, want %s", got, step.policies, step.want)
+			}
+		}
+	})
 }
 
 // TestStates reaches each state of A40 and A88, with and without a version in force.

@@ -13,7 +13,9 @@
 //
 //   - name and type_url, version_info and last_updated of the version in use, and that
 //     version in xds_config, byte by byte as it was received, including fields unknown to
-//     this module.
+//     this module. A resource with patches of an overlay is shown as patched, once for each set of
+//     patches, and as received if a target uses it without patches. The protocol has no field for
+//     the patches: integrate.Status lists them.
 //   - client_status: REQUESTED, ACKED, NACKED, DOES_NOT_EXIST, RECEIVED_ERROR or TIMEOUT
 //     (A40, A88). UNKNOWN is for names whose authority is not in the bootstrap, so that
 //     no server can be queried.
