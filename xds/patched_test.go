@@ -112,6 +112,9 @@ func TestOverlaysShareStream(t *testing.T) {
 		if got := other.policy(t, "other"); got != picker.PolicyRingHash {
 			t.Errorf("channel with another target: policy %v", got)
 		}
+		if got, want := first.must(t).Received, plain.must(t).Received; want.IsZero() || !got.Equal(want) {
+			t.Errorf("the configuration with patches was received at %v, want %v", got, want)
+		}
 		if n := cp.opened(); n != 1 || h.entries() != 8 {
 			t.Errorf("%d streams and %d resources", n, h.entries())
 		}
@@ -322,15 +325,26 @@ func TestPatchedFailures(t *testing.T) {
 		cp.serve(append(targetOf("svc", 2)[:2], clusterTo("svc", "svc2"), endpointsAt("svc2", 4))...)
 		advance(2 * time.Second)
 		same("other endpoints")
-		cp.serve(targetOf("svc", 2)[:2]...)
-		advance(time.Minute)
+		only := func(resources ...proto.Message) {
+			t.Helper()
+			if err := cp.Set(collect(resources)); err != nil {
+				t.Fatal(err)
+			}
+			advance(time.Minute)
+		}
+		only(targetOf("svc", 2)[:2]...)
 		same("cluster deleted")
+		if w.cluster(t, "svc").Err == nil {
+			t.Error("a cluster that was deleted is in use")
+		}
 		cp.hangUp(errRefused)
 		same("stream broken")
 		advance(time.Minute)
-		cp.serve()
-		advance(time.Minute)
+		only()
 		same("all deleted")
+		if w.got().err == nil {
+			t.Error("a target that was deleted is in use")
+		}
 		cp.serve(targetOf("svc", 3)...)
 		advance(time.Minute)
 		same("served again")

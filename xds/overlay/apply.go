@@ -94,6 +94,9 @@ type Result struct {
 // Decode decodes a resource, or returns what is wrong with it. If the patches together make the
 // resource invalid, each is applied in turn and skipped if the resource is invalid after it.
 func (s *Selection) Apply(t resource.Type, name string, value []byte, decode func(value []byte) (any, error)) Result {
+	if s.Key(t, name) == (Key{}) {
+		return Result{}
+	}
 	patched, outcomes := s.apply(t, name, value, func(int) bool { return true })
 	if !slices.ContainsFunc(outcomes, func(o outcome) bool { return o.Changed }) {
 		return Result{Outcomes: public(outcomes)}
