@@ -131,7 +131,7 @@ func (p *patched) followLocked() {
 		return
 	}
 	e.state, e.entered, e.err, e.erred = base.state, base.entered, base.err, base.erred
-	e.transient, e.lapsed, e.updated = base.transient, base.lapsed, base.updated
+	e.transient, e.updated = base.transient, base.updated
 }
 
 // valueOf returns the value for a value of base, with the same result of the patches.

@@ -112,9 +112,6 @@ func TestOverlaysShareStream(t *testing.T) {
 		if got := other.policy(t, "other"); got != picker.PolicyRingHash {
 			t.Errorf("channel with another target: policy %v", got)
 		}
-		if got, want := first.must(t).Received, plain.must(t).Received; want.IsZero() || !got.Equal(want) {
-			t.Errorf("the configuration with patches was received at %v, want %v", got, want)
-		}
 		if n := cp.opened(); n != 1 || h.entries() != 8 {
 			t.Errorf("%d streams and %d resources", n, h.entries())
 		}
@@ -125,6 +122,13 @@ func TestOverlaysShareStream(t *testing.T) {
 		second.serves(t, "svc", "svc 3")
 		if n := first.got().updates - before; n != 1 {
 			t.Errorf("%d updates for a change of endpoints", n)
+		}
+		advance(time.Second)
+		limited := clusterTo("svc", "svc")
+		xdstest.MaxRequests(7)(limited)
+		cp.serve(limited)
+		if got, want := first.must(t).Received, plain.must(t).Received; want.IsZero() || !got.Equal(want) || first.cluster(t, "svc").Leaves[0].MaxRequests != 7 {
+			t.Errorf("the configuration with patches was received at %v, want %v", got, want)
 		}
 		if &first.cluster(t, "svc").Leaves[0].Priorities[0] != &plain.cluster(t, "svc").Leaves[0].Priorities[0] {
 			t.Error("endpoints without patches are copied")
@@ -337,8 +341,16 @@ func TestPatchedFailures(t *testing.T) {
 		if w.cluster(t, "svc").Err == nil {
 			t.Error("a cluster that was deleted is in use")
 		}
+		cp.serve(targetOf("svc", 2)...)
+		same("served after a deletion")
+		cp.serve(listenerTo("svc", "missing"))
+		cp.refuse(errRefused)
 		cp.hangUp(errRefused)
-		same("stream broken")
+		advance(time.Minute)
+		same("server unreachable while routes are missing")
+		cp.refuse(nil)
+		advance(2 * time.Minute)
+		same("server reachable again")
 		advance(time.Minute)
 		only()
 		same("all deleted")

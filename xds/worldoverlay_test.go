@@ -126,7 +126,7 @@ func (w *world) checkPatchesLocked() {
 			if !reflect.DeepEqual(e.value, want) {
 				w.t.Errorf("%v resource %q is patched to %+v, want %+v", base.key.typ, base.key.name, e.value, want)
 			}
-			if e.state != base.state || fmt.Sprint(e.err) != fmt.Sprint(base.err) || e.transient != base.transient || e.lapsed != base.lapsed || e.from != base.from {
+			if e.state != base.state || fmt.Sprint(e.err) != fmt.Sprint(base.err) || e.transient != base.transient || e.from != base.from {
 				w.t.Errorf("%v resource %q is in state %v (%v), and its patched form in state %v (%v)", base.key.typ, base.key.name, base.state, base.err, e.state, e.err)
 			}
 		}
