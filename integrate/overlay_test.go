@@ -16,8 +16,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/overlay"
+	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -186,5 +189,50 @@ func TestOverlayErrors(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(boot))
 	if _, err := integrate.NewClient("xds:///x", grpc.WithTransportCredentials(insecure.NewCredentials())); err == nil {
 		t.Error("NewClient succeeded")
+	}
+}
+
+// TestOverlayExamples: the examples of overlay.md change the clusters that they name.
+func TestOverlayExamples(t *testing.T) {
+	text, err := os.ReadFile("docs/overlay.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := 0
+	for block := range strings.SplitSeq(string(text), "```json\n") {
+		document, _, ok := strings.Cut(block, "```")
+		if !ok || !strings.HasPrefix(document, "{") {
+			continue
+		}
+		examples++
+		o, err := overlay.Parse("overlay.md", []byte(document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := map[overlay.Ref]bool{}
+		for _, name := range []string{"cart", "catalog"} {
+			name = "outbound|7070||" + name + ".shop.svc.cluster.local"
+			value, err := proto.Marshal(xdstest.Cluster(name, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := o.Select("xds:///x").Apply(resource.ClusterType, name, value, func(b []byte) (any, error) {
+				return resource.Decode(resource.ClusterType, b, resource.Options{})
+			})
+			for _, out := range r.Outcomes {
+				if out.Err != nil {
+					t.Errorf("%v: %v", out.Patch, out.Err)
+				}
+				changed[out.Patch] = changed[out.Patch] || out.Changed
+			}
+		}
+		for _, p := range o.Patches() {
+			if !changed[p.Ref] {
+				t.Errorf("%v changes nothing", p)
+			}
+		}
+	}
+	if examples != 2 {
+		t.Errorf("%d examples", examples)
 	}
 }

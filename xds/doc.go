@@ -26,6 +26,7 @@
 //	              ├─► cache, entry     one per resource: cache.go, entry.go, names.go
 //	              │     │        assignment.go         an entry that watches others (LEDS)
 //	              │     │        collection.go         an entry with many resources
+//	              │     │        patched.go            an entry with the patches of an overlay
 //	              │     │        journal.go            events of the targets that depend on entries
 //	              │     ▼ subscribes (interface source)   ▲ stores versions
 //	              ├─► authorities, authority   one per chain of servers: authority.go (fallback)
@@ -46,6 +47,7 @@
 //	core.go                        shared by all parts: the mutex, the log, the options (options.go)
 //	resourcestatus.go, serverstatus.go status of resources and servers
 //	keepbytes.go                   whether to keep the bytes of resources
+//	view.go                        the targets of channels, with or without an overlay
 //
 // References point down: the cache does not know the targets, sources and servers behind its
 // interfaces, servers do not know authorities, and targets do not know servers. TestLayers checks it.
@@ -69,6 +71,8 @@
 //     decoded.
 //   - One per dependency manager (run), until the target has not been watched for
 //     a while. Only this one calls Watchers.
+//   - One that applies patches (patches.run), while any are due, and one per file of an overlay
+//     (overlay.Source), while a target uses it.
 //   - One per name of a LOGICAL_DNS cluster (lookup.run), besides gRPC's own.
 //   - One that writes lines for the Logger, while there are any.
 //   - Short ones that wait: for a channel to a server to connect, or to close.
@@ -172,6 +176,15 @@
 // endpoint_components.proto says that glob collections are supported only in the incremental
 // variants, that other names are those of list collections, and that Envoy supports only glob
 // collections (as of go-control-plane/envoy v1.39.1).
+//
+// # Overlays
+//
+// The channels of a [View] use resources with the patches of an overlay. The patches are applied to
+// the bytes as received, by one goroutine of the client and without the lock (patched.go). Resources
+// are validated and acknowledged before that. Targets with equal patches for a resource share the
+// result, and targets without patches for it use the resource as received. The bytes are kept only
+// while a target has an overlay. Of endpoints only the policy is patched, so that an update of
+// endpoints is decoded once.
 //
 // # Observability
 //

@@ -29,11 +29,12 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
 // TestCode: in Markdown files each block of Go compiles, in this module, and each block of JSON is a
-// bootstrap or a resource that is accepted.
+// bootstrap, an overlay or a resource that is accepted.
 func TestCode(t *testing.T) {
 	var list []snippet
 	for name, text := range textsOf(t, os.DirFS(root)) {
@@ -60,7 +61,7 @@ func TestCode(t *testing.T) {
 
 // TestWrongCode: a fragment may lack imports and a function around it; faults are reported by line.
 func TestWrongCode(t *testing.T) {
-	for _, text := range []string{`{`, `{}`, `{"xds_servers": []}`, `{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "c", "type": "EDS"}`} {
+	for _, text := range []string{`{`, `{}`, `{"xds_servers": []}`, `{"patches": [{}]}`, `{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "c", "type": "EDS"}`} {
 		if accept(text) == nil {
 			t.Errorf("%s is accepted", text)
 		}
@@ -84,7 +85,7 @@ func TestWrongCode(t *testing.T) {
 
 var document = regexp.MustCompile("(?ms)^```json\n(.*?)^```")
 
-// accept returns why a block of JSON is neither a bootstrap nor a resource.
+// accept returns why a block of JSON is neither a bootstrap, nor an overlay, nor a resource.
 func accept(text string) error {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &keys); err != nil {
@@ -94,13 +95,17 @@ func accept(text string) error {
 		_, err := bootstrap.Parse("document", []byte(text))
 		return err
 	}
+	if keys["patches"] != nil {
+		_, err := overlay.Parse("document", []byte(text))
+		return err
+	}
 	var a anypb.Any
 	if err := protojson.Unmarshal([]byte(text), &a); err != nil {
 		return err
 	}
 	kind, ok := resource.TypeOf(a.GetTypeUrl())
 	if !ok {
-		return errors.New("neither a bootstrap (xds_servers) nor a resource (@type)")
+		return errors.New("neither a bootstrap (xds_servers), nor an overlay (patches), nor a resource (@type)")
 	}
 	anyInstance := func(string, resource.CertUse) error { return nil }
 	_, err := resource.Decode(kind, a.GetValue(), resource.Options{CertProvider: anyInstance})
