@@ -24,7 +24,7 @@ var layers = []struct {
 	{"cache", "", "names entry cache assignment collection journal resourcestatus patched"},
 	{"targets", "cache", "targets dependencymanager dependency plan cluster aggregate origin hashtables"},
 	{"dns", "cache", "dns"},
-	{"subscriptions", "cache", "relation peer subscription absence ttl variant sotw delta pieces places response members"},
+	{"subscriptions", "cache", "serverstatus peer subscription absence ttl variant sotw delta splitresponse slots response members"},
 	{"session", "cache subscriptions", "session stream"},
 	{"pool", "cache subscriptions session", "server channel pool"},
 	{"authorities", "cache subscriptions session pool", "authority"},
