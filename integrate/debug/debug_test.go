@@ -136,6 +136,30 @@ func wellFormed(t testing.TB, page string) (elements []string) {
 	return elements
 }
 
+// TestOverlay: the page of a channel shows the patches of the overlay, and the resources that they change.
+func TestOverlay(t *testing.T) {
+	control := start(t, xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...)}))
+	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, Overlay: []byte(`{"patches": [
+		{"resource": "cluster", "name": "orders", "merge": {"lb_policy": "LEAST_REQUEST"}},
+		{"resource": "cluster", "name": "<other>", "merge": {"lb_policy": "LEAST_REQUEST"}}]}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc, err := grpc.NewClient("xds:///orders", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	call(t, cc)
+	page := get(t, Handler(), "", http.StatusOK)
+	wellFormed(t, page)
+	for _, want := range []string{"changed by Config.Overlay: patches[0]", "changes Cluster orders", "&lt;other&gt;", "matches no resource of the target"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
 // TestPage: the page of a channel shows where its RPCs go, and where they went since
 // somebody began to look.
 func TestPage(t *testing.T) {

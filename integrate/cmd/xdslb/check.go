@@ -102,7 +102,7 @@ func (c *checker) overlay(file string) {
 		c.add("FAIL", "overlay", "%v", err)
 		return
 	}
-	c.add("ok", "overlay", "%s in %s", report.Count(len(o.Patches()), "patch"), file)
+	c.add("ok", "overlay", "%s, patches: %d", file, len(o.Patches()))
 }
 
 func (c *checker) check(boot *bootstrapFlag, timeout time.Duration, offline bool) {

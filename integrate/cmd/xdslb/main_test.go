@@ -205,6 +205,39 @@ func (w *world) open(t *testing.T) {
 	}
 }
 
+// TestOverlay: check validates the overlay; watch shows the effect of its patches, and explain applies
+// them to resources of a file too.
+func TestOverlay(t *testing.T) {
+	w := newWorld(t)
+	t.Setenv("GRPC_XDS_BOOTSTRAP", w.bootstrap)
+	file := filepath.Join(t.TempDir(), "overlay.json")
+	write := func(patches string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(`{"patches": [`+patches+`]}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"resource": "cluster", "name": "orders", "merge": {"lb_policy": 3, "lbPolicy": 4}}`)
+	wantCall(t, exitFinding, []string{"check", "-offline", "-overlay", file}, "FAIL overlay: xdslb: overlay: file "+file, "patches[0].merge.lb_policy: set twice")
+	wantCall(t, exitFinding, []string{"check", "-offline", "-overlay", file + ".missing"}, "FAIL overlay: ")
+	write(`{"resource": "cluster", "name": "orders", "merge": {"circuit_breakers": {"thresholds": [{"max_requests": 9}]}}},
+		{"resource": "cluster", "name": "orders", "merge": {"lb_policy": "CLUSTER_PROVIDED"}}, {"resource": "route", "name": "nothing", "merge": {"match": {}}}`)
+	dump := wantCall(t, exitOK, []string{"dump", "orders"})
+	t.Setenv("XDSLB_OVERLAY", file)
+	wantCall(t, exitOK, []string{"check", "-offline"}, "ok   overlay: "+file+", patches: 3")
+	watch := wantCall(t, exitFinding, []string{"watch", "orders", "-once", "-interval", "10ms"})
+	for _, text := range []string{"patches[0]: changes Cluster orders", "patches[1]: skipped for Cluster orders: the patched", "patches[2]: matches no resource"} {
+		if !strings.Contains(strings.Join(strings.Fields(watch.out), " "), text) {
+			t.Errorf("watch lacks %q:\n%s", text, watch.out)
+		}
+	}
+	saved := filepath.Join(t.TempDir(), "orders.json")
+	if err := os.WriteFile(saved, []byte(dump.out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add", "-f", saved}, "0 of 9 RPCs in flight")
+}
+
 // TestControlPlane: check, dump, explain, pick and watch by a control plane.
 func TestControlPlane(t *testing.T) {
 	w := newWorld(t)

@@ -117,6 +117,13 @@ func (t *statusText) channel(s *integrate.TargetStatus) {
 	if len(s.Clusters) == 0 && len(s.Resources) > 0 {
 		t.resources(s)
 	}
+	for i := range s.Overlay {
+		if i < viewResources {
+			p := &s.Overlay[i]
+			wrap(t.w, "  overlay:", sanitize.Text(p.Patch+": "+p.Effect(), 600))
+		}
+	}
+	t.more(len(s.Overlay), viewResources, "patches")
 	if n := len(s.Events); n > 0 {
 		t.line("  events")
 		for i := range s.Events[max(0, n-viewEvents):] {
@@ -219,10 +226,6 @@ func (t *statusText) resources(s *integrate.TargetStatus) {
 		}
 	}
 	t.more(len(s.Resources), viewResources, "resources")
-	for i := range s.Overlay {
-		p := &s.Overlay[i]
-		wrap(t.w, "  overlay, "+sanitize.Text(p.Patch, 100)+":", sanitize.Text(p.Effect(), 600))
-	}
 }
 
 // eventLine formats an event, with its times in UTC.

@@ -38,6 +38,18 @@ func TestNotesAreNotRepeated(t *testing.T) {
 	}
 }
 
+// TestOverlay: skipped patches and a file that is not in force are errors; patches that match nothing
+// are not.
+func TestOverlay(t *testing.T) {
+	s := &report.TargetStatus{OverlayError: "xdslb: overlay: file f: no JSON value", Overlay: []report.PatchStatus{
+		{Patch: "file f: patches[0]"}, {Patch: "file f: patches[1]", Changed: []string{"Cluster a"}, Skipped: []string{"Cluster b: unsupported"}},
+	}}
+	list := diagnosis.Find(s)
+	if errors, notes := diagnosis.Count(list); errors != 2 || notes != 0 || list[1].Text != "Overlay, file f: patches[1]: skipped for Cluster b: unsupported" {
+		t.Errorf("findings %+v", list)
+	}
+}
+
 // TestCauseOfTarget: a resource or a server whose error is the cause of the target's error is not
 // listed again.
 func TestCauseOfTarget(t *testing.T) {
