@@ -107,7 +107,7 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 		Bootstrap:               w.bootstrap(),
 		Linger:                  -1,
 		FailoverTimeout:         time.Second,
-		KeepDeleted:             true,
+		Resources:               integrate.ResourceOptions{KeepDeleted: true},
 		Delta:                   seed%2 == 0, // every other world speaks the incremental variant
 		Keepalive:               &keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second},
 		Idempotent:              func(string) bool { return true },

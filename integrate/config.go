@@ -31,9 +31,8 @@ import (
 // may be reused.
 //
 // Channels share one XdsClient, with a stream to each control plane and one copy of each
-// resource, if they have the same Bootstrap, Linger, ResourceTimeout, KeepDeleted, Delta,
-// LocalCluster, ReconnectSpread, MaxHashBytes, Policies and ControlPlaneDialOptions. The other
-// fields are per channel.
+// resource, if they have the same Bootstrap, Linger, Resources, Delta, LocalCluster,
+// ReconnectSpread, Policies and ControlPlaneDialOptions. The other fields are per channel.
 type Config struct {
 	// Bootstrap is the bootstrap JSON (A27). The default is the file named by
 	// GRPC_XDS_BOOTSTRAP, or else the value of GRPC_XDS_BOOTSTRAP_CONFIG. For a roll-back by
@@ -62,6 +61,12 @@ type Config struct {
 	// does. By default endpoint weights are used, as in Envoy. Hash policies use weights either
 	// way (A42).
 	IgnoreEndpointWeights bool
+	// DefaultMaxRequests limits the RPCs in flight to a cluster that the control plane sends
+	// without max_requests. The default is 1024 (A32); Envoy and Istio document no such limit.
+	// math.MaxUint32 disables it. The channels of the process share the counter of a cluster
+	// and EDS service, and each channel compares the counter with its own limit. A channel logs
+	// a warning when this limit refuses RPCs.
+	DefaultMaxRequests uint32
 	// HealthCheckService enables client-side health checking (A17): a connection counts as READY
 	// once the backend's health service reports SERVING for this service. The program must
 	// import google.golang.org/grpc/health. Each connection then has one more stream. The
@@ -93,23 +98,13 @@ type Config struct {
 	// is 5 s; a negative value disables lingering. Resources stay in memory for that time, and
 	// updates are received.
 	Linger time.Duration
-	// ResourceTimeout is how long a connected control plane may take to send a resource before
-	// the resource counts as missing (A57). The default is 15 s, or 30 s for servers with the
-	// feature resource_timer_is_transient_error (A88). An aggregate cluster, for instance, waits
-	// that long for the endpoints of its first child before it uses the second (A74).
-	ResourceTimeout time.Duration
 	// ReconnectSpread spreads the return of XdsClients to a control plane that ended their
 	// streams over this time, at random, so that a very large fleet does not return within
 	// seconds. Updates may be that late. The default is at most a second. An XdsClient that
 	// lacks a resource reconnects at once.
 	ReconnectSpread time.Duration
-	// KeepDeleted keeps a Listener or Cluster that the control plane deletes in force until it
-	// sends another version, as A88 specifies. The environment variable
-	// GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING=true has the same effect. By default a deletion
-	// is applied, as in every gRPC today, unless the bootstrap gives the server the feature
-	// ignore_resource_deletion (A53). If set, resources that are deleted on purpose get RPCs as
-	// long as routes lead to them.
-	KeepDeleted bool
+	// Resources configures how the resources of control planes are received and used.
+	Resources ResourceOptions
 	// Delta uses the incremental variant of ADS (DeltaAggregatedResources), in which an update
 	// contains only the resources that changed. The server feature xdslb.delta_ads in the
 	// bootstrap selects it for one server. If a control plane answers UNIMPLEMENTED, the other
@@ -138,9 +133,6 @@ type Config struct {
 	// these. [lbpolicy.Registry.With] adds messages of a control plane's own. Channels with
 	// different Registries have different XdsClients, so a program should have one Registry.
 	Policies *lbpolicy.Registry
-	// MaxHashBytes bounds the memory of the hash rings and Maglev tables of one target; the
-	// default is 64 MiB. If clusters ask for more, the largest rings and tables are made smaller.
-	MaxHashBytes uint64
 	// Logger receives the logs of the channel and of the XdsClient; the default is
 	// slog.Default() at the time of the line. ERROR and WARN lines report invalid resources,
 	// servers that cannot be reached or reject load reports, certificate files that cannot be
@@ -162,9 +154,28 @@ type Config struct {
 	ControlPlaneDialOptions []grpc.DialOption
 }
 
+// ResourceOptions configure how the resources of control planes are received and used.
+type ResourceOptions struct {
+	// Timeout is how long a connected control plane may take to send a resource before
+	// the resource counts as missing (A57). The default is 15 s, or 30 s for servers with the
+	// feature resource_timer_is_transient_error (A88). An aggregate cluster, for instance, waits
+	// that long for the endpoints of its first child before it uses the second (A74).
+	Timeout time.Duration
+	// KeepDeleted keeps a Listener or Cluster that the control plane deletes in force until it
+	// sends another version, as A88 specifies. The environment variable
+	// GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING=true has the same effect. By default a deletion
+	// is applied, as in every gRPC today, unless the bootstrap gives the server the feature
+	// ignore_resource_deletion (A53). If set, resources that are deleted on purpose get RPCs as
+	// long as routes lead to them.
+	KeepDeleted bool
+	// MaxHashBytes bounds the memory of the hash rings and Maglev tables of one target; the
+	// default is 64 MiB. If clusters ask for more, the largest rings and tables are made smaller.
+	MaxHashBytes uint64
+}
+
 func (c Config) withDefaults() *Config {
 	if keep, err := strconv.ParseBool(os.Getenv("GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING")); err == nil && keep {
-		c.KeepDeleted = true
+		c.Resources.KeepDeleted = true
 	}
 	if c.Linger == 0 {
 		c.Linger = 5 * time.Second
@@ -179,6 +190,7 @@ func (c *Config) options() *balancer.Options {
 		RetireAfter:            c.RetireAfter,
 		OverprovisioningFactor: c.OverprovisioningFactor,
 		IgnoreEndpointWeights:  c.IgnoreEndpointWeights,
+		DefaultMaxRequests:     c.DefaultMaxRequests,
 		ReconnectOnTLSChange:   c.ReconnectOnTLSChange,
 		HealthChecks:           c.HealthCheckService != "",
 		Logger:                 c.Logger,

@@ -134,12 +134,12 @@ func (c *Config) clientOptions() xds.Options {
 		Filter:          rpc.FilterType,
 		Policies:        c.Policies,
 		LocalCluster:    c.LocalCluster,
-		DropDeleted:     !c.KeepDeleted,
+		DropDeleted:     !c.Resources.KeepDeleted,
 		Delta:           c.Delta,
 		Linger:          c.Linger,
-		ResourceTimeout: c.ResourceTimeout,
+		ResourceTimeout: c.Resources.Timeout,
 		ReconnectSpread: c.ReconnectSpread,
-		MaxHashBytes:    c.MaxHashBytes,
+		MaxHashBytes:    c.Resources.MaxHashBytes,
 		Logger:          c.Logger,
 	}
 }

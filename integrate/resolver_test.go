@@ -90,15 +90,15 @@ func TestWhoSharesClient(t *testing.T) {
 		shares bool
 	}{
 		{"nothing", func(*Config) {}, true},
-		{"a default", func(c *Config) { c.MaxHashBytes = 64 << 20 }, true},
+		{"a default", func(c *Config) { c.Resources.MaxHashBytes = 64 << 20 }, true},
 		{"the channel's own", func(c *Config) { c.FailoverTimeout, c.IgnoreEndpointWeights = time.Second, true }, true},
 		{"Linger", func(c *Config) { c.Linger = time.Hour }, false},
-		{"ResourceTimeout", func(c *Config) { c.ResourceTimeout = time.Second }, false},
+		{"ResourceTimeout", func(c *Config) { c.Resources.Timeout = time.Second }, false},
 		{"ReconnectSpread", func(c *Config) { c.ReconnectSpread = -1 }, false},
-		{"KeepDeleted", func(c *Config) { c.KeepDeleted = true }, false},
+		{"KeepDeleted", func(c *Config) { c.Resources.KeepDeleted = true }, false},
 		{"Delta", func(c *Config) { c.Delta = true }, false},
 		{"Policies", func(c *Config) { c.Policies = new(lbpolicy.Registry) }, false},
-		{"MaxHashBytes", func(c *Config) { c.MaxHashBytes = 7 }, false},
+		{"MaxHashBytes", func(c *Config) { c.Resources.MaxHashBytes = 7 }, false},
 		{"ControlPlaneDialOptions", func(c *Config) { c.ControlPlaneDialOptions = []grpc.DialOption{proxy} }, false},
 	} {
 		cfg := base

@@ -42,8 +42,8 @@ type WhatIf struct {
 	// States has the states of endpoints by their first address; the default is READY.
 	States map[netip.AddrPort]connectivity.State
 	// Config is the channel's configuration. Only the fields that affect picks are used: Policies,
-	// Overlay (and XDSLB_OVERLAY), IgnoreEndpointWeights, LocalCluster, MaxHashBytes, and the Bootstrap, if it is set, for
-	// certificate providers, trusted_xds_server and the locality of the node.
+	// IgnoreEndpointWeights, DefaultMaxRequests, LocalCluster, MaxHashBytes of Resources, and the
+	// Bootstrap, if it is set, for certificate providers, trusted_xds_server and the locality of the node.
 	Config Config
 }
 
@@ -136,8 +136,8 @@ func (w *WhatIf) simulate() (*balancer.Simulation, error) {
 // options returns the channel's options.
 func (w *WhatIf) options() *Config {
 	return Config{
-		Policies: w.Config.Policies, IgnoreEndpointWeights: w.Config.IgnoreEndpointWeights, LocalCluster: w.Config.LocalCluster,
-		MaxHashBytes: w.Config.MaxHashBytes, Delta: true, Linger: -1, Logger: slog.New(slog.DiscardHandler),
+		Policies: w.Config.Policies, IgnoreEndpointWeights: w.Config.IgnoreEndpointWeights, DefaultMaxRequests: w.Config.DefaultMaxRequests, LocalCluster: w.Config.LocalCluster,
+		Resources: ResourceOptions{MaxHashBytes: w.Config.Resources.MaxHashBytes}, Delta: true, Linger: -1, Logger: slog.New(slog.DiscardHandler),
 	}.withDefaults()
 }
 

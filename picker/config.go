@@ -63,6 +63,8 @@ type Leaf struct {
 	Outlier     *OutlierDetection // nil if off (A50)
 	Override    OverrideHosts     // not used by picks
 	TLS         *TLS              // nil means no TLS (A29)
+	// DefaultLimit reports whether MaxRequests is the default. Picks do not use it.
+	DefaultLimit bool
 	// Origin is where the client's RPCs come from; nil unless Policy needs it.
 	Origin *Origin
 

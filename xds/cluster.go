@@ -195,6 +195,7 @@ func newLeaf(of leafInputs, note error) *picker.Leaf {
 		Name:           c.Name,
 		Policy:         bounded(c.Policy, of.halvings),
 		MaxRequests:    c.MaxRequests,
+		DefaultLimit:   c.DefaultLimit,
 		Retries:        c.Retries,
 		Outlier:        c.Outlier,
 		Override:       c.Override,

@@ -21,7 +21,6 @@ import (
 func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 	c := &Cluster{
 		Name:          p.dot("name").nonEmpty(m.GetName()),
-		MaxRequests:   maxRequests(m.GetCircuitBreakers()),
 		Retries:       retryLimit(m.GetCircuitBreakers(), p.dot("circuit_breakers")),
 		LoadReporting: m.GetLrsServer() != nil,
 		Metrics:       metrics(m.GetLrsReportEndpointMetrics()),
@@ -29,6 +28,7 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 		Override:      overrideHosts(m),
 		TLS:           d.transportSocket(m, p),
 	}
+	c.MaxRequests, c.DefaultLimit = maxRequests(m.GetCircuitBreakers())
 	d.ignoreOf(m)
 	aggregate := new(aggregatev3.ClusterConfig)
 	switch t := m.GetClusterDiscoveryType().(type) {
@@ -127,12 +127,12 @@ func thresholds(m *clusterv3.CircuitBreakers) (*clusterv3.CircuitBreakers_Thresh
 	return nil, 0
 }
 
-// maxRequests returns the limit of RPCs (A32).
-func maxRequests(m *clusterv3.CircuitBreakers) uint32 {
+// maxRequests returns the limit of RPCs (A32), and whether that is the default.
+func maxRequests(m *clusterv3.CircuitBreakers) (limit uint32, byDefault bool) {
 	if t, _ := thresholds(m); t.GetMaxRequests() != nil {
-		return t.GetMaxRequests().GetValue()
+		return t.GetMaxRequests().GetValue(), false
 	}
-	return 1024
+	return 1024, true
 }
 
 // retryLimit returns the limit of retries, with Envoy's defaults for missing fields of a

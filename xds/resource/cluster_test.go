@@ -23,7 +23,7 @@ const ads = `"edsClusterConfig": {"edsConfig": {"ads": {}}}`
 
 // TestCluster: A27-CL-1 … 6, A32, A37, A47, A85.
 func TestCluster(t *testing.T) {
-	eds := Cluster{Name: "c", EDSService: "c", MaxRequests: 1024}
+	eds := Cluster{Name: "c", EDSService: "c", MaxRequests: 1024, DefaultLimit: true}
 	with := func(change func(c *Cluster)) Cluster {
 		c := eds
 		change(&c)
@@ -41,7 +41,7 @@ func TestCluster(t *testing.T) {
 		{"A85", `"type": "EDS", "lrsReportEndpointMetrics": ["cpu_utilization", "named_metrics.a", "x", "named_metrics.", "named_metrics.a", "named_metrics.*"], ` + ads,
 			with(func(c *Cluster) { c.Metrics = []string{"cpu_utilization", "named_metrics.a", "named_metrics.*"} })},
 		{"A32: the first thresholds of the priority DEFAULT", `"type": "EDS", "circuitBreakers": {"thresholds": [
-			{"priority": "HIGH", "maxRequests": 1}, {"maxRequests": 0}, {"maxRequests": 2}]}, ` + ads, with(func(c *Cluster) { c.MaxRequests = 0 })},
+			{"priority": "HIGH", "maxRequests": 1}, {"maxRequests": 0}, {"maxRequests": 2}]}, ` + ads, with(func(c *Cluster) { c.MaxRequests, c.DefaultLimit = 0, false })},
 		{"T-CB-1: also if they do not say", `"type": "EDS", "circuitBreakers": {"thresholds": [{}, {"maxRequests": 2}]}, ` + ads, eds},
 		{"a retry budget, with Envoy's defaults", `"type": "EDS", "circuitBreakers": {"thresholds": [{"priority": "HIGH"}, {"retryBudget": {}, "maxRetries": 9}]}, ` + ads,
 			with(func(c *Cluster) { c.Retries = &picker.RetryLimit{Percent: 20, Min: 3} })},
@@ -50,11 +50,11 @@ func TestCluster(t *testing.T) {
 		{"max_retries", `"type": "EDS", "circuitBreakers": {"thresholds": [{"maxRetries": 9}, {"maxRetries": 8}]}, ` + ads,
 			with(func(c *Cluster) { c.Retries = &picker.RetryLimit{Min: 9} })},
 		{"max_retries that limit nothing", `"type": "EDS", "circuitBreakers": {"thresholds": [{"maxRetries": 4294967295}]}, ` + ads, eds},
-		{"A37: a host to resolve", fmt.Sprintf(dns, "example.com"), Cluster{Name: "c", Kind: ClusterDNS, DNSHost: "example.com", DNSTarget: "example.com:443", MaxRequests: 1024}},
-		{"A37: an IPv6 address", fmt.Sprintf(dns, "::1"), Cluster{Name: "c", Kind: ClusterDNS, DNSHost: "::1", DNSTarget: "[::1]:443", MaxRequests: 1024}},
+		{"A37: a host to resolve", fmt.Sprintf(dns, "example.com"), Cluster{Name: "c", Kind: ClusterDNS, DNSHost: "example.com", DNSTarget: "example.com:443", MaxRequests: 1024, DefaultLimit: true}},
+		{"A37: an IPv6 address", fmt.Sprintf(dns, "::1"), Cluster{Name: "c", Kind: ClusterDNS, DNSHost: "::1", DNSTarget: "[::1]:443", MaxRequests: 1024, DefaultLimit: true}},
 		{"A37: an aggregate, whatever its type is called", `"clusterType": {"name": "x", "typedConfig": {
 			"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": ["b", "a", "b"]}}`,
-			Cluster{Name: "c", Kind: ClusterAggregate, Children: []string{"b", "a", "b"}, MaxRequests: 1024}},
+			Cluster{Name: "c", Kind: ClusterAggregate, Children: []string{"b", "a", "b"}, MaxRequests: 1024, DefaultLimit: true}},
 		{"A52-SRC-1: lb_policy does not count beside load_balancing_policy", `"type": "EDS", "lbPolicy": "MAGLEV", ` + ads + `, "loadBalancingPolicy": {"policies": [
 			{"typedExtensionConfig": {"name": "x", "typedConfig": {"@type": "type.googleapis.com/envoy.config.core.v3.Node"}}},
 			{"typedExtensionConfig": {"name": "x", "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"}}}]}`,

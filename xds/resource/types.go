@@ -80,6 +80,7 @@ type Cluster struct {
 	// propagate (A85): known names, each once, in the order received.
 	LoadReporting bool
 	Metrics       []string
+	DefaultLimit  bool                     // MaxRequests is the default
 	Outlier       *picker.OutlierDetection // A50; nil means off
 	Override      picker.OverrideHosts     // A55
 	TLS           *picker.TLS              // A29; nil means no TLS

@@ -19,10 +19,10 @@ type adaptation struct {
 }
 
 // config adapts a configuration, which all channels share, to this channel: it removes endpoint
-// weights if they are to be ignored (D2), selects a subset of the endpoints if the policy
-// requires it (A68), and removes endpoints that its credentials would connect to in plaintext
-// contrary to A29. Unchanged clusters are reused; changed holds the indexes of the changed
-// clusters.
+// weights if they are to be ignored (D2), sets the default limit of circuit breakers, selects a
+// subset of the endpoints if the policy requires it (A68), and removes endpoints that its
+// credentials would connect to in plaintext contrary to A29. Unchanged clusters are reused;
+// changed holds the indexes of the changed clusters.
 func (a *adaptation) config(list *clusterList, cfg *picker.Config, changed []int) *picker.Config {
 	clusters, copied := cfg.Clusters, false
 	if !persistent.SameSlice(list.own, list.received) {
@@ -50,7 +50,8 @@ func (a *adaptation) config(list *clusterList, cfg *picker.Config, changed []int
 
 // needsOwn reports whether the leaf must be adapted.
 func (a *adaptation) needsOwn(l picker.Leaf) bool {
-	return a.opts.IgnoreEndpointWeights && weights.Apply(&l.Policy) || l.Policy.Subset > 0 || a.refuses(&l)
+	return a.opts.IgnoreEndpointWeights && weights.Apply(&l.Policy) || l.Policy.Subset > 0 || a.refuses(&l) ||
+		l.DefaultLimit && l.MaxRequests != a.opts.DefaultMaxRequests
 }
 
 // ignoreWeights changes a policy that weighs endpoints into its unweighted equivalent.
@@ -79,6 +80,9 @@ func (a *adaptation) cluster(cc *picker.Cluster) *picker.Cluster {
 		}
 		if a.opts.IgnoreEndpointWeights && weights.Apply(&l.Policy) {
 			ignoreWeights(&l.Policy)
+		}
+		if l.DefaultLimit {
+			l.MaxRequests = a.opts.DefaultMaxRequests
 		}
 		if n := l.Policy.Subset; n > 0 {
 			l.Priorities = slices.Clone(l.Priorities)

@@ -20,6 +20,7 @@ type Config struct {
 	RetireAfter             time.Duration
 	OverprovisioningFactor  uint32
 	IgnoreEndpointWeights   bool
+	DefaultMaxRequests      uint32
 	ReconnectOnTLSChange    bool
 	HealthCheckService      string
 	Logger                  *slog.Logger
@@ -36,6 +37,7 @@ func (c Config) options() *Options {
 		RetireAfter:            c.RetireAfter,
 		OverprovisioningFactor: c.OverprovisioningFactor,
 		IgnoreEndpointWeights:  c.IgnoreEndpointWeights,
+		DefaultMaxRequests:     c.DefaultMaxRequests,
 		ReconnectOnTLSChange:   c.ReconnectOnTLSChange,
 		HealthChecks:           c.HealthCheckService != "",
 		Logger:                 c.Logger,

@@ -5,8 +5,11 @@ package balancer
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -15,6 +18,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // ErrorDomain is the domain of the google.rpc.ErrorInfo. Package integrate describes it and the
@@ -147,6 +151,9 @@ type rejections struct {
 	of       []picker.Drop
 	drops    []error // by drop category
 	overload error
+	// noteDefault logs that the default limit of the breaker refuses RPCs. It is nil if the
+	// limit is configured.
+	noteDefault *defaultLimitNote
 }
 
 // status returns the status of an RPC that was dropped or that the circuit breaker refused, or
@@ -156,6 +163,7 @@ func (r *rejections) status(res picker.Result) error {
 	case picker.Dropped:
 		return r.drops[res.Index]
 	case picker.Overloaded:
+		r.noteDefault.refused()
 		return r.overload
 	}
 	return nil
@@ -164,7 +172,7 @@ func (r *rejections) status(res picker.Result) error {
 // rejections returns the rejections of the leaf's configuration.
 func (l *common) rejections() *rejections {
 	name, service, limit := l.cfg.Name, l.cfg.Service, l.cfg.MaxRequests
-	if r := l.rejected; r != nil && r.service == service && r.limit == limit && slices.Equal(r.of, l.cfg.Drops) {
+	if r := l.rejected; r != nil && r.service == service && r.limit == limit && (r.noteDefault != nil) == l.cfg.DefaultLimit && slices.Equal(r.of, l.cfg.Drops) {
 		return r
 	}
 	r := &rejections{service: service, limit: limit, of: l.cfg.Drops}
@@ -174,6 +182,32 @@ func (l *common) rejections() *rejections {
 	}
 	r.overload = l.id.refusal(fmt.Sprintf("xdslb: circuit breaker of cluster %q: max requests %d exceeded on service %q", name, limit, service),
 		ReasonBreaker, "cluster", name, "service", service, "max_requests", fmt.Sprint(limit))
+	if l.cfg.DefaultLimit {
+		r.noteDefault = &defaultLimitNote{rec: &l.rec, cluster: name, limit: limit}
+	}
 	l.rejected = r
 	return r
+}
+
+// A defaultLimitNote logs that the default limit of a circuit breaker refuses RPCs of a cluster.
+type defaultLimitNote struct {
+	rec     *recorder
+	cluster string
+	limit   uint32
+	last    atomic.Int64 // when refused last wrote to the log, in Unix seconds
+}
+
+const msgDefaultLimit = "xdslb: the default circuit breaker refuses RPCs of a cluster: the control plane sends no limit. " +
+	"Set circuit_breakers.max_requests (http2MaxRequests of Istio's DestinationRule), or Config.DefaultMaxRequests"
+
+// refused is called for each RPC that the circuit breaker refuses, on any goroutine, and n may be
+// nil. It writes to the log once in an Interval.
+func (n *defaultLimitNote) refused() {
+	if n == nil {
+		return
+	}
+	now, last := time.Now().Unix(), n.last.Load()
+	if now-last >= int64(eventlog.Interval/time.Second) && n.last.CompareAndSwap(last, now) {
+		n.rec.write(slog.LevelWarn, msgDefaultLimit, n.cluster, slog.Uint64("max_requests", uint64(n.limit)))
+	}
 }

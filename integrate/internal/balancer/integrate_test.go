@@ -24,7 +24,7 @@ func init() {
 			Bootstrap:               cfg.Bootstrap,
 			ControlPlaneDialOptions: cfg.ControlPlaneDialOptions,
 			Linger:                  cfg.Linger,
-			ResourceTimeout:         cfg.ResourceTimeout,
+			Resources:               integrate.ResourceOptions{Timeout: cfg.ResourceTimeout},
 		})
 		if err != nil {
 			return nil, err

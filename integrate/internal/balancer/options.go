@@ -15,6 +15,7 @@ type Options struct {
 	RetireAfter            time.Duration
 	OverprovisioningFactor uint32
 	IgnoreEndpointWeights  bool
+	DefaultMaxRequests     uint32
 	ReconnectOnTLSChange   bool
 	HealthChecks           bool // HealthCheckService is set
 	Logger                 *slog.Logger
@@ -23,6 +24,7 @@ type Options struct {
 // WithDefaults returns the options with the defaults in place of zero values.
 func (o Options) WithDefaults() *Options {
 	o.FailoverTimeout = cmp.Or(o.FailoverTimeout, 10*time.Second)
+	o.DefaultMaxRequests = cmp.Or(o.DefaultMaxRequests, 1024)
 	o.RetireAfter = cmp.Or(o.RetireAfter, 15*time.Minute)
 	if o.OverprovisioningFactor > 0 {
 		o.OverprovisioningFactor = max(o.OverprovisioningFactor, 100)
