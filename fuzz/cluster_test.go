@@ -143,14 +143,14 @@ func checkCluster(t *testing.T, value []byte, c *resource.Cluster) {
 	if err := proto.Unmarshal(value, m); err != nil {
 		t.Fatalf("was accepted, but proto.Unmarshal returns %v", err)
 	}
-	want := resource.Cluster{Name: m.Name, MaxRequests: 1024, Metrics: c.Metrics, Outlier: c.Outlier, TLS: c.TLS, Policy: c.Policy, LoadReporting: m.LrsServer != nil,
+	want := resource.Cluster{Name: m.Name, MaxRequests: 1024, DefaultLimit: true, Metrics: c.Metrics, Outlier: c.Outlier, TLS: c.TLS, Policy: c.Policy, LoadReporting: m.LrsServer != nil,
 		Retries: retriesOf(m), Ignored: c.Ignored}
 	if s := m.GetCommonLbConfig().GetOverrideHostStatus(); s != nil {
 		want.Override.NotHealthy = !slices.Contains(s.Statuses, corev3.HealthStatus_UNKNOWN) && !slices.Contains(s.Statuses, corev3.HealthStatus_HEALTHY)
 		want.Override.Draining = slices.Contains(s.Statuses, corev3.HealthStatus_DRAINING)
 	}
 	if n := thresholds(m).GetMaxRequests(); n != nil {
-		want.MaxRequests = n.Value
+		want.MaxRequests, want.DefaultLimit = n.Value, false
 	}
 	switch {
 	case m.GetClusterType() != nil:
