@@ -34,13 +34,19 @@ func tellAuthority(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle
 // TestAuthorityRewriting: an RPC gets the hostname of its endpoint, or the name
 // of its LOGICAL_DNS cluster, as its authority if its route asks for that and the
 // control plane is trusted; an endpoint without hostname leaves the authority
-// alone, and the one that the caller chose for an RPC takes precedence (A81).
+// alone, and the one that the caller chose for an RPC takes precedence (A81). The same rules apply to
+// the authority of a route (A111).
 func TestAuthorityRewriting(t *testing.T) {
 	backend := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Server: []grpc.ServerOption{grpc.UnaryInterceptor(tellAuthority)}})[0]
 	control := xdstest.New(t, xdstest.Options{})
 	rewriting := func(path, cluster string) *routev3.Route {
 		r := xdstest.Route(path, cluster)
 		r.GetRoute().HostRewriteSpecifier = &routev3.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
+		return r
+	}
+	literal := func(path, cluster string) *routev3.Route {
+		r := xdstest.Route(path, cluster)
+		r.GetRoute().HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: "literal.test:80"}
 		return r
 	}
 	const methods = "/grpc.testing.TestService/"
@@ -92,6 +98,15 @@ func TestAuthorityRewriting(t *testing.T) {
 		{"a custom policy", trusting, resources("b.test", rewriting("", "custom")), nil, "b.test"},
 		{"pick_first", trusting, resources("b.test", rewriting("", "first")), nil, "b.test"},
 		{"not trusted", bootstrap, resources("b.test", rewriting("", target)), nil, target},
+		{"literal", trusting, resources("b.test", literal("", target)), nil, "literal.test:80"},
+		{"literal, retried", trusting, resources("b.test", retried(absent(literal("", target), "nobody"), 1)), nil, "literal.test:80"},
+		{"literal, the caller's", trusting, resources("b.test", literal("", target)), []grpc.CallOption{grpc.CallAuthority("c.test")}, "c.test"},
+		{"literal, another route", trusting, resources("b.test", literal("/other/", target), xdstest.Route(methods, target)), nil, target},
+		{"literal beside hostnames", trusting, resources("b.test", rewriting("/other/", target), literal(methods, "nameless")), nil, "literal.test:80"},
+		{"literal, LOGICAL_DNS", trusting, resources("b.test", literal("", "dns")), nil, "literal.test:80"},
+		{"literal, a custom policy", trusting, resources("b.test", literal("", "custom")), nil, "literal.test:80"},
+		{"literal, pick_first", trusting, resources("b.test", literal("", "first")), nil, "literal.test:80"},
+		{"literal, not trusted", bootstrap, resources("b.test", literal("", target)), nil, target},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			set(t, control, tt.resources)

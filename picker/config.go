@@ -173,7 +173,8 @@ type Route struct {
 	Clusters []WeightedCluster
 
 	Hash            []HashPolicy
-	AutoHostRewrite bool // A81
+	AutoHostRewrite bool   // A81
+	Authority       string // replaces that of RPCs (A111); empty means no replacement
 
 	// Used by interceptors, not by picks.
 	Timeout       *time.Duration // A31: nil inherits the listener's, 0 means no timeout

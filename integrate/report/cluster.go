@@ -22,6 +22,7 @@ type RouteStatus struct {
 	Retry            *RetryStatus  `json:"retry,omitempty"`
 	Hash             []string      `json:"hash,omitempty"` // hash policies (A42)
 	RewriteAuthority bool          `json:"rewrite_authority,omitempty"`
+	Authority        string        `json:"authority,omitempty"` // replaces that of the RPCs (A111)
 	// RequestHeaders are changes of request headers in order, such as `set "x-tenant"`, without values.
 	RequestHeaders []string `json:"request_headers,omitempty"`
 

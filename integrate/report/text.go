@@ -182,6 +182,9 @@ func Actions(r *RouteStatus) (actions []string) {
 			add("request headers of cluster %q, first: %s", c.Cluster, list(c.RequestHeaders))
 		}
 	}
+	if r.Authority != "" {
+		add("authority rewritten to %q", r.Authority)
+	}
 	if r.RewriteAuthority {
 		add("authority rewritten to the hostname of the endpoint")
 	}

@@ -69,7 +69,7 @@ var everyField = map[protoreflect.FullName]fieldsOf{
 		none:  "grpc",
 	},
 	"envoy.config.route.v3.RouteAction": {
-		done:  "cluster weighted_clusters retry_policy hash_policy hedge_policy max_stream_duration auto_host_rewrite",
+		done:  "cluster weighted_clusters retry_policy hash_policy hedge_policy max_stream_duration auto_host_rewrite host_rewrite_literal",
 		named: "cluster_header cluster_specifier_plugin inline_cluster_specifier_plugin timeout",
 		none: "cluster_not_found_response_code append_x_forwarded_host flush_timeout early_data_policy include_vh_rate_limits cors " +
 			"upgrade_configs internal_redirect_policy internal_redirect_action max_internal_redirects",

@@ -39,7 +39,7 @@ var ignoredFields = map[protoreflect.FullName][]protoreflect.Name{
 	"envoy.config.route.v3.RouteAction": {
 		"metadata_match", "request_mirror_policies", "priority", "rate_limits", "retry_policy_typed_config",
 		"prefix_rewrite", "regex_rewrite", "path_rewrite", "path_rewrite_policy",
-		"host_rewrite_literal", "host_rewrite_header", "host_rewrite_path_regex", "host_rewrite",
+		"host_rewrite_header", "host_rewrite_path_regex", "host_rewrite",
 		"idle_timeout", "max_grpc_timeout", "grpc_timeout_offset",
 	},
 	"envoy.config.route.v3.RouteAction.MaxStreamDuration": {"grpc_timeout_header_offset"},

@@ -6,6 +6,7 @@ package resource
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -60,6 +61,7 @@ func (d *decoder) action(m *routev3.RouteAction, r *picker.Route, p *path) (keep
 	d.ignoreIn(m.GetMaxStreamDuration())
 	r.Hash = d.hashPolicies(m.GetHashPolicy(), p.dot("hash_policy"))
 	r.AutoHostRewrite = d.opt.TrustedServer && m.GetAutoHostRewrite().GetValue()
+	r.Authority = d.authority(m.GetHostRewriteLiteral(), p.dot("host_rewrite_literal"))
 	r.Timeout = timeout(m.GetMaxStreamDuration(), p.dot("max_stream_duration"))
 	if m.GetRetryPolicy() != nil {
 		r.Retry = retryPolicy(m.GetRetryPolicy(), p.dot("retry_policy"))
@@ -75,6 +77,27 @@ func (d *decoder) action(m *routev3.RouteAction, r *picker.Route, p *path) (keep
 		d.ignore("HedgePolicy.hedge_on_per_try_timeout without RetryPolicy.per_try_timeout")
 	}
 	return true
+}
+
+// authority returns the authority that replaces that of RPCs (A111). Like auto_host_rewrite (A81), it
+// requires a trusted server.
+func (d *decoder) authority(literal string, p *path) string {
+	switch {
+	case literal == "":
+	case !d.opt.TrustedServer:
+		d.ignore("RouteAction.host_rewrite_literal of a server without trusted_xds_server")
+		return ""
+	case len(literal) > maxHeaderText:
+		p.refuse(len(literal), "must have at most 16384 bytes")
+	case strings.ContainsFunc(literal, func(r rune) bool { return !isAuthority(r) }):
+		p.refuse(literal, "must be the authority of a URI, without user information")
+	}
+	return literal
+}
+
+// isAuthority reports whether an authority may contain a character (RFC 3986, section 3.2).
+func isAuthority(r rune) bool {
+	return 'A' <= r && r <= 'Z' || isMetadataKey(r) || strings.ContainsRune("~!$&'()*+,;=:[]%", r)
 }
 
 // specifierOf returns the name of a cluster specifier.

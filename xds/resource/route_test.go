@@ -335,6 +335,41 @@ func TestSubstitution(t *testing.T) {
 	}
 }
 
+// TestHostRewriteLiteral: the authority of a route needs a trusted server, and is validated (A111).
+func TestHostRewriteLiteral(t *testing.T) {
+	for _, tt := range []struct {
+		literal       string
+		trusted       bool
+		want, err, ig string
+	}{
+		{literal: "a.test:80", trusted: true, want: "a.test:80"},
+		{literal: "[::1]:80", trusted: true, want: "[::1]:80"},
+		{literal: "", trusted: true},
+		{literal: "a.test", ig: "RouteAction.host_rewrite_literal of a server without trusted_xds_server"},
+		{literal: "a b", trusted: true, err: `host_rewrite_literal: must be the authority of a URI, without user information (it is "a b")`},
+		{literal: "me@a.test", trusted: true, err: `host_rewrite_literal: must be the authority of a URI, without user information (it is "me@a.test")`},
+		{literal: "a.test/path", trusted: true, err: `host_rewrite_literal: must be the authority of a URI, without user information (it is "a.test/path")`},
+		{literal: strings.Repeat("a", 16385), trusted: true, err: "host_rewrite_literal: must have at most 16384 bytes (it is 16385)"},
+	} {
+		b := fromJSON(t, RouteConfigType, fmt.Sprintf(`{"name": "r", "virtualHosts": [{"routes": [{"match": {"prefix": ""}, "route": {"cluster": "c", "hostRewriteLiteral": %q}}]}]}`, tt.literal))
+		v, err := Decode(RouteConfigType, b, Options{TrustedServer: tt.trusted})
+		if tt.err != "" {
+			if err == nil || !strings.HasSuffix(err.Error(), "route."+tt.err) {
+				t.Errorf("%.20s: %v, want %s", tt.literal, err, tt.err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tt.literal, err)
+			continue
+		}
+		host := v.(*RouteConfig).VirtualHosts[0]
+		if got := host.Routes[0].Authority; got != tt.want || strings.Join(host.Ignored, "") != tt.ig {
+			t.Errorf("%s: authority %q, ignored %q; want %q and %q", tt.literal, got, host.Ignored, tt.want, tt.ig)
+		}
+	}
+}
+
 // TestAutoHostRewrite: A81.
 func TestAutoHostRewrite(t *testing.T) {
 	b := fromJSON(t, RouteConfigType, `{"name": "r", "virtualHosts": [{"routes": [{"match": {"prefix": ""}, "route": {"cluster": "c", "autoHostRewrite": true}}]}]}`)

@@ -209,6 +209,13 @@ func AutoHostRewrite() *routev3.RouteConfiguration {
 	return routes(r)
 }
 
+// HostRewriteLiteral replaces the authority of RPCs by a fixed one.
+func HostRewriteLiteral() *routev3.RouteConfiguration {
+	r := all()
+	r.GetRoute().HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: "orders.shop.example"}
+	return routes(r)
+}
+
 // delayed returns a fault that delays a part of the RPCs by two seconds.
 func delayed(percent uint32) *faultv3.HTTPFault {
 	return &faultv3.HTTPFault{Delay: &faultcommonv3.FaultDelay{

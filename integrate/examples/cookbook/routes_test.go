@@ -123,14 +123,26 @@ var routeRecipes = []recipe{
 	{"AutoHostRewrite", "`auto_host_rewrite`", AutoHostRewrite(), func(w *world) {
 		w.put(Hostnames())
 		w.update()
-		w.inBootstrap(func(doc map[string]any) {
-			doc["xds_servers"].([]any)[0].(map[string]any)["server_features"] = []string{"xds_v3", "trusted_xds_server"}
-		})
+		w.trust()
 		w.dial()
 		if got := w.call(method).header.Get("authority"); len(got) != 1 || got[0] != "orders-1.shop.example" {
 			w.Errorf("the authority is %q", got)
 		}
 	}},
+	{"HostRewriteLiteral", "`host_rewrite_literal`", HostRewriteLiteral(), func(w *world) {
+		w.trust()
+		w.dial()
+		if got := w.call(method).header.Get("authority"); len(got) != 1 || got[0] != "orders.shop.example" {
+			w.Errorf("the authority is %q", got)
+		}
+	}},
+}
+
+// trust marks the control plane as trusted.
+func (w *world) trust() {
+	w.inBootstrap(func(doc map[string]any) {
+		doc["xds_servers"].([]any)[0].(map[string]any)["server_features"] = []string{"xds_v3", "trusted_xds_server"}
+	})
 }
 
 // wantCluster verifies that an endpoint of a cluster answered an RPC.

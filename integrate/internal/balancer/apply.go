@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
@@ -22,6 +24,8 @@ type targetState struct {
 	applied time.Time      // when cfg or fatal was set
 	plans   *rpc.Plans     // of cfg
 	needs                  // of cfg
+	// authorities are those of the routes of cfg: see pickState.
+	authorities []metadata.MD
 }
 
 // needs lists the endpoint data that routes require besides the connections.
@@ -71,6 +75,7 @@ func (b *Balancer) apply(cfg *picker.Config, plans *rpc.Plans) {
 	needs := b.needs
 	if rerouted {
 		b.list.reroute()
+		b.authorities = authoritiesOf(cfg.Routes)
 		needs.rewrites = slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite })
 	}
 	if b.plans != plans {

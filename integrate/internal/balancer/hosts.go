@@ -123,6 +123,20 @@ func viewAuthorities(p *priority, old []metadata.MD) []metadata.MD {
 	return all
 }
 
+// authoritiesOf returns the authorities of routes (A111), or nil if no route has one.
+func authoritiesOf(routes []picker.Route) (list []metadata.MD) {
+	for i := range routes {
+		if routes[i].Authority == "" {
+			continue
+		}
+		if list == nil {
+			list = make([]metadata.MD, len(routes))
+		}
+		list[i] = metadata.MD{authorityKey: {routes[i].Authority}}
+	}
+	return list
+}
+
 // authorityOf returns the metadata for an endpoint, or was if that is the same.
 func authorityOf(cfg *picker.Endpoint, was metadata.MD) metadata.MD {
 	if cfg.Extra == nil || cfg.Extra.Hostname == "" {

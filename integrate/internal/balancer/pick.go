@@ -32,8 +32,11 @@ type pickState struct {
 	rpc.Table
 	clusters  persistent.Slice[clusterView] // parallel to Config.Clusters
 	routeErrs *routeErrors                  // nil without a Config
-	rewrites  bool                          // a route rewrites authorities
-	plain     bool                          // picks add neither authorities nor labels
+	rewrites  bool                          // a route rewrites authorities by hostnames
+	// authorities are parallel to Config.Routes, with nil for routes without an authority; nil if
+	// no route has one.
+	authorities []metadata.MD
+	plain       bool // picks add neither authorities nor labels
 }
 
 // table returns the configuration of the interceptors.
@@ -169,15 +172,15 @@ func (p *stablePicker) outcome(k *pick) (to destination, err error) {
 }
 
 // result returns the result of an attempt to a destination. It labels the attempt, and adds the
-// authority if the RPC's route rewrites it (A81).
+// authority if the RPC's route rewrites it.
 func (k *pick) result(to *destination) balancer.PickResult {
 	if to.labels != nil {
 		metric.UpdateLabels(k.info.Ctx, to.labels)
 	}
 	result := balancer.PickResult{SubConn: to.sc, Done: to.done, Metadata: to.metadata}
-	if k.s.rewrites && to.authority != nil && k.res.Route >= 0 && k.s.Config.Routes[k.res.Route].AutoHostRewrite {
-		if result.Metadata = to.authority; to.metadata != nil {
-			result.Metadata = metadata.Join(to.metadata, to.authority)
+	if authority := k.authority(to); authority != nil {
+		if result.Metadata = authority; to.metadata != nil {
+			result.Metadata = metadata.Join(to.metadata, authority)
 		}
 	}
 	return result
@@ -215,6 +218,19 @@ func (c *clusterView) destination(index int32, outside *host) destination {
 		t.labels = c.labels[index]
 	}
 	return t
+}
+
+// authority returns the authority for an attempt: that of its route (A111), or of its endpoint (A81).
+// It returns nil if the authority is not rewritten.
+func (k *pick) authority(to *destination) metadata.MD {
+	switch route := k.res.Route; {
+	case route < 0:
+	case k.s.authorities != nil && k.s.authorities[route] != nil:
+		return k.s.authorities[route]
+	case k.s.rewrites && to.authority != nil && k.s.Config.Routes[route].AutoHostRewrite:
+		return to.authority
+	}
+	return nil
 }
 
 // cluster returns the view of a cluster by its index.

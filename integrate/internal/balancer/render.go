@@ -25,7 +25,8 @@ func (p *publisher) render(prev *pickState) (next *pickState, helps bool) {
 	helps = prev.Config != p.cfg
 	p.routeErrs = p.id.routeErrors(p.routeErrs, p.cfg.Routes)
 	next.Config, next.Plans, next.rewrites, next.routeErrs = p.cfg, p.plans, p.rewrites, p.routeErrs
-	next.plain = !p.rewrites && metric.UpdateLabels == nil
+	next.authorities = p.authorities
+	next.plain = !p.rewrites && next.authorities == nil && metric.UpdateLabels == nil
 	changed, whole := p.list.begin()
 	for _, c := range changed {
 		status := c.status()

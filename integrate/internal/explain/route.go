@@ -18,7 +18,7 @@ import (
 func Route(index int, r *picker.Route, inherited time.Duration) report.RouteStatus {
 	s := report.RouteStatus{
 		Index: index, Name: r.Name, Path: matchText(&r.Path), NotForwarding: len(r.Clusters) == 0,
-		Retry: retryStatus(r.Retry), RewriteAuthority: r.AutoHostRewrite,
+		Retry: retryStatus(r.Retry), RewriteAuthority: r.AutoHostRewrite, Authority: r.Authority,
 	}
 	if s.Retry != nil {
 		s.Retry.Hedged = r.Hedge
