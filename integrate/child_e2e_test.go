@@ -10,7 +10,7 @@ import (
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
+	clusterprovidedv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/cluster_provided/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"google.golang.org/grpc/balancer/randomsubsetting"
 	"google.golang.org/protobuf/proto"
@@ -115,9 +115,9 @@ func TestOwnPolicyMessage(t *testing.T) { inBubble(t, checkOwnPolicyMessage) }
 
 func checkOwnPolicyMessage(t *testing.T, b *bubble) {
 	backends, control := b.backends(2), b.control()
-	offering(t, control, backends, &randomv3.Random{}, &roundrobinv3.RoundRobin{})
+	offering(t, control, backends, &clusterprovidedv3.ClusterProvided{}, &roundrobinv3.RoundRobin{})
 	converted := 0
-	policies := new(lbpolicy.Registry).With("type.googleapis.com/envoy.extensions.load_balancing_policies.random.v3.Random",
+	policies := new(lbpolicy.Registry).With("type.googleapis.com/envoy.extensions.load_balancing_policies.cluster_provided.v3.ClusterProvided",
 		func([]byte, lbpolicy.Nested) (picker.Policy, error) {
 			converted++
 			return picker.Policy{Kind: picker.PolicyPickFirst, Flat: true, First: &picker.PickFirst{}}, nil

@@ -68,7 +68,7 @@ func TestErrorInfo(t *testing.T) {
 			r.Endpoints[0] = xdstest.Endpoints(target, xdstest.Locality{Endpoints: []xdstest.Endpoint{nobody}})
 		}, nil, inCluster},
 		{integrate.ReasonTLS, func(*xdstest.Resources) {}, []grpc.DialOption{grpc.WithTransportCredentials(credentials.NewTLS(nil))}, inCluster},
-		{integrate.ReasonCluster, func(r *xdstest.Resources) { r.Clusters[0].LbPolicy = clusterv3.Cluster_RANDOM }, nil, map[string]string{"cluster": target}},
+		{integrate.ReasonCluster, func(r *xdstest.Resources) { r.Clusters[0].LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED }, nil, map[string]string{"cluster": target}},
 		{integrate.ReasonTarget, func(r *xdstest.Resources) { r.Routes[0].VirtualHosts = nil }, nil, nil},
 	}
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})

@@ -108,12 +108,12 @@ func TestStatus(t *testing.T) {
 
 	version := s.Resources[2].Version
 	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target)}
-	r.Clusters[0].LbPolicy = clusterv3.Cluster_RANDOM
+	r.Clusters[0].LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
 	set(t, control, r)
 	kit.WaitFor(t, "the NACK", func() bool { return statusOf(t, cc).Resources[2].State == "NACKED" })
 	s = statusOf(t, cc)
-	if res := s.Resources[2]; res.Type != "Cluster" || res.Version != version || res.Refused == "" || res.Refused == version || !strings.Contains(res.Error, "RANDOM") ||
-		len(eventsLike(s, "Rejected", `Cluster "`, "RANDOM")) != 1 || s.Clusters[0].Leaves[0].MaxRequests != 7 {
+	if res := s.Resources[2]; res.Type != "Cluster" || res.Version != version || res.Refused == "" || res.Refused == version || !strings.Contains(res.Error, "CLUSTER_PROVIDED") ||
+		len(eventsLike(s, "Rejected", `Cluster "`, "CLUSTER_PROVIDED")) != 1 || s.Clusters[0].Leaves[0].MaxRequests != 7 {
 		t.Errorf("after a NACK the status is %+v, the events %v", s, s.Events)
 	}
 	js, err := json.Marshal(s)

@@ -353,7 +353,7 @@ func (b *builder) group(c, prev *cluster, in *groupInput, policy *Policy) (group
 	switch policy.Kind {
 	case PolicyRingHash, PolicyMaglev:
 		err = b.hashing(&g, before, in, policy)
-	case PolicyLeastRequest:
+	case PolicyLeastRequest, PolicyRandom:
 		err = b.leastRequest(&g, in, policy)
 	case PolicyLeastLatency:
 		err = b.leastLatency(&g, in, c, policy)

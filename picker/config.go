@@ -307,6 +307,7 @@ const (
 	PolicyCustom                         // a balancer from grpc-go's registry (A52, D10)
 	PolicyLeastLatency                   // of two endpoints the one with less latency, by Little's law
 	PolicyPrequal                        // endpoints are probed for their load
+	PolicyRandom                         // uniformly at random, weights ignored (Envoy's random)
 )
 
 // Hashes reports whether the policy picks by the hash of the RPC. Endpoints then connect on
@@ -333,7 +334,7 @@ func (p *Policy) TimesRPCs() bool {
 
 // equalWeights reports whether the policy ignores the configured weights.
 func (p *Policy) equalWeights() bool {
-	return p.Kind == PolicyRoundRobin || p.Kind == PolicyLeastRequest && p.Least.IgnoreWeights ||
+	return p.Kind == PolicyRoundRobin || p.Kind == PolicyRandom || p.Kind == PolicyLeastRequest && p.Least.IgnoreWeights ||
 		p.Kind == PolicyLeastLatency && p.Latency.IgnoreWeights
 }
 
@@ -341,7 +342,7 @@ func (p *Policy) equalWeights() bool {
 func (p *Policy) check() error {
 	missing := false
 	switch p.Kind {
-	case PolicyEDF, PolicyRoundRobin, PolicyClientWRR, PolicyPickFirst, PolicyCustom:
+	case PolicyEDF, PolicyRoundRobin, PolicyClientWRR, PolicyPickFirst, PolicyCustom, PolicyRandom:
 	case PolicyRingHash, PolicyMaglev:
 		missing = p.Ring == nil
 		if !missing && strings.HasSuffix(p.Ring.RequestHeader, "-bin") { // A76

@@ -33,6 +33,7 @@
 //	                 PolicyPickFirst                                the sequence of one endpoint
 //	byHash           PolicyRingHash, PolicyMaglev                   hash ─→ placement ─→ view ─→ index
 //	byLeastRequest   PolicyLeastRequest                             the least loaded of a few random ones
+//	                 PolicyRandom                                   of one random endpoint
 //	byLeastLatency   PolicyLeastLatency                             the cheaper of two random ones
 //	byProbes         PolicyPrequal                                  the best by the answers to probes
 //	byDelegate       PolicyCustom                                   the caller's balancer picks

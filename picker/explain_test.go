@@ -40,6 +40,7 @@ func everyPolicy(rng *rand.Rand) Policy {
 		Policy{Kind: PolicyMaglev, Ring: table},
 		Policy{Kind: PolicyLeastRequest, Least: &LeastRequest{Choices: 2 + rng.Uint32N(4), IgnoreWeights: rng.IntN(2) == 0}},
 		Policy{Kind: PolicyLeastLatency, Latency: &LeastLatency{Decay: time.Second, IgnoreWeights: rng.IntN(2) == 0}},
+		Policy{Kind: PolicyRandom},
 		Policy{Kind: PolicyClientWRR, WRR: &ClientWRR{}},
 		Policy{Kind: PolicyPickFirst, First: &PickFirst{}},
 		Policy{Kind: PolicyCustom, Custom: &CustomPolicy{Name: "x"}},

@@ -20,7 +20,10 @@ type leastRequest struct {
 
 // leastRequest makes g pick among the READY endpoints of in.
 func (b *builder) leastRequest(g *group, in *groupInput, policy *Policy) (err error) {
-	l := &leastRequest{choices: int(min(policy.Least.Choices, maxChoices))}
+	l := &leastRequest{choices: 1} // PolicyRandom: one sample is the least loaded of one
+	if policy.Least != nil {
+		l.choices = int(min(policy.Least.Choices, maxChoices))
+	}
 	l.sampler, err = b.sampler(in, policy)
 	g.rule, g.least = byLeastRequest, l
 	return err

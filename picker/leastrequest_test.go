@@ -177,3 +177,63 @@ func TestLeastRequestAllocs(t *testing.T) {
 		t.Error("samples take no random word")
 	}
 }
+
+// TestRandom: PolicyRandom picks each READY endpoint with equal probability, whatever it weighs and
+// however many RPCs it has in flight, and does not allocate.
+func TestRandom(t *testing.T) {
+	for _, flat := range []bool{false, true} {
+		w := leastWorld(2, zone("a", 1, endpoints(0, 1, 9, 3, 1)), zone("b", 1, endpoints(4, 1, 50, 1, 7)))
+		w.leaf(0).Policy = Policy{Kind: PolicyRandom, Flat: flat}
+		w.renew(0)
+		list := w.flat(0)
+		for _, e := range list {
+			e.Connectivity = Ready
+		}
+		list[2].Connectivity, list[7].Connectivity = TransientFailure, Idle
+		s := w.build(t)
+		rng := newRand(1)
+		counts, draws := make([]float64, len(list)), 60_000
+		if n := testing.AllocsPerRun(100, func() { s.Pick(bg, "/s/m", rng.Uint64()) }); n != 0 {
+			t.Errorf("flat %t: a pick allocates %v times, want 0", flat, n)
+		}
+		for range draws {
+			r := s.Pick(bg, "/s/m", rng.Uint64())
+			if r.Outcome != Picked {
+				t.Fatalf("outcome %v", r.Outcome)
+			}
+			counts[r.Index]++ // RPCs stay in flight
+		}
+		var chi float64
+		for i, n := range counts {
+			if i == 2 || i == 7 {
+				if n > 0 {
+					t.Errorf("flat %t: endpoint %d is not READY and was picked", flat, i)
+				}
+				continue
+			}
+			want := float64(draws) / 6 // both localities have three READY endpoints and equal weights
+			chi += (n - want) * (n - want) / want
+		}
+		if chi > 20.5 { // 5 degrees of freedom, p = 0.001
+			t.Errorf("flat %t: chi-square of %v draws = %.1f, want at most 20.5", flat, counts, chi)
+		}
+	}
+}
+
+// BenchmarkRandom picks by PolicyRandom, and ends the RPC.
+func BenchmarkRandom(b *testing.B) {
+	w := leastWorld(2, zone("a", 1, endpoints(0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)))
+	w.leaf(0).Policy = Policy{Kind: PolicyRandom, Flat: true}
+	w.renew(0)
+	states := w.flat(0)
+	for _, e := range states {
+		e.Connectivity = Ready
+	}
+	s, rng := w.build(b), newRand(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if r := s.Pick(bg, "/s/m", rng.Uint64()); r.Outcome == Picked {
+			states[r.Index].Finish(CallOK)
+		}
+	}
+}

@@ -47,7 +47,7 @@ type ZoneSize struct {
 // check returns an error if the parameters are invalid. NaN fails the comparison.
 func (z *ZoneAware) check(kind PolicyKind) error {
 	switch kind {
-	case PolicyEDF, PolicyRoundRobin, PolicyLeastRequest, PolicyLeastLatency, PolicyPrequal, PolicyClientWRR:
+	case PolicyEDF, PolicyRoundRobin, PolicyLeastRequest, PolicyLeastLatency, PolicyPrequal, PolicyClientWRR, PolicyRandom:
 	default:
 		return fmt.Errorf("zone-aware routing: not supported by policy kind %d", kind)
 	}

@@ -70,7 +70,7 @@ var (
 	clusterDefects = map[string]func(c *clusterv3.Cluster){
 		"ring beyond 8M":     func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; xdstest.RingHash(1<<24, 1<<25)(c) },
 		"ring min above max": func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; xdstest.RingHash(100, 10)(c) },
-		"lb_policy RANDOM":   func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; c.LbPolicy = clusterv3.Cluster_RANDOM },
+		"lb_policy CLUSTER_PROVIDED":   func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED },
 		"least of 1":         func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; xdstest.LeastRequest(1)(c) },
 		"no known policy":    xdstest.Policies(xdstest.TypedStruct("nobody.Knows", nil)),
 		"no policy":          xdstest.Policies(),
@@ -174,7 +174,7 @@ func (d defect) apply(r *xdstest.Resources) {
 
 // ofPolicy reports whether the defect is that of a cluster's LB policy.
 func (d defect) ofPolicy() bool {
-	return d.typ == "CDS" && slices.Contains([]string{"ring beyond 8M", "ring min above max", "lb_policy RANDOM", "least of 1", "no known policy", "no policy"}, d.kind)
+	return d.typ == "CDS" && slices.Contains([]string{"ring beyond 8M", "ring min above max", "lb_policy CLUSTER_PROVIDED", "least of 1", "no known policy", "no policy"}, d.kind)
 }
 
 func (d defect) String() string { return fmt.Sprintf("%s %s %s #%d", d.typ, d.name, d.kind, d.version) }

@@ -78,7 +78,7 @@ type LeafStatus struct {
 	Name    string `json:"name"`
 	Service string `json:"service,omitempty"` // of EDS
 	// Policy is the LB policy: "edf", "round_robin", "ring_hash", "maglev", "least_request",
-	// "client_wrr", "pick_first", "least_latency", "prequal", or the name of a policy of gRPC's
+	// "client_wrr", "pick_first", "least_latency", "prequal", "random", or the name of a policy of gRPC's
 	// registry.
 	Policy string `json:"policy"`
 	// Probes describes the probes of xdslb_prequal.

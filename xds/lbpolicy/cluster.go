@@ -29,7 +29,7 @@ func (r *Registry) OfCluster(c *clusterv3.Cluster) (picker.Policy, error) {
 // oneof that belongs to it. Any other message, or an unset field, means the defaults. Errors
 // begin with the name of the field.
 //
-// Unlike entries of a list, ROUND_ROBIN and LEAST_REQUEST have their meaning inside
+// Unlike entries of a list, ROUND_ROBIN, LEAST_REQUEST and RANDOM have their meaning inside
 // wrr_locality (A42, A48).
 func (r *Registry) Legacy(c *clusterv3.Cluster) (picker.Policy, error) {
 	var policy picker.Policy
@@ -49,6 +49,8 @@ func (r *Registry) Legacy(c *clusterv3.Cluster) (picker.Policy, error) {
 		field = "maglev_lb_config"
 		policy, err = maglevTable(c.GetMaglevLbConfig().GetTableSize(),
 			c.GetCommonLbConfig().GetConsistentHashingLbConfig().GetHashBalanceFactor())
+	case clusterv3.Cluster_RANDOM:
+		policy.Kind = picker.PolicyRandom
 	default:
 		return picker.Policy{}, fmt.Errorf("lb_policy: unexpected lbPolicy %v", c.GetLbPolicy())
 	}

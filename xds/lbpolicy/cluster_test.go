@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
 	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -48,6 +49,7 @@ func TestLegacyMeans(t *testing.T) {
 	for value, list := range map[clusterv3.Cluster_LbPolicy]proto.Message{
 		clusterv3.Cluster_ROUND_ROBIN:   weighted(listOf(t, robin)),
 		clusterv3.Cluster_LEAST_REQUEST: weighted(listOf(t, choices(2))),
+		clusterv3.Cluster_RANDOM:        weighted(listOf(t, &randomv3.Random{})),
 		clusterv3.Cluster_RING_HASH:     &ringhashv3.RingHash{HashFunction: ringhashv3.RingHash_XX_HASH},
 	} {
 		old, err1 := new(Registry).OfCluster(&clusterv3.Cluster{LbPolicy: value})

@@ -53,6 +53,7 @@
 //	  least_request.v3.LeastRequest                     A48, slow start, zone-aware routing
 //	  client_side_weighted_round_robin.v3.ClientSide... A58, A114, slow start
 //	  pick_first.v3.PickFirst                           A62
+//	  random.v3.Random                                  Envoy's, zone-aware routing
 //	  maglev.v3.Maglev                                  Envoy's
 //	  peak_ewma.v3alpha.PeakEwma                        least latency (Envoy's contrib)
 //	  wrr_locality.v3.WrrLocality                       A52

@@ -11,6 +11,7 @@ import (
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
 	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
+	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
@@ -84,6 +85,16 @@ func leastOf(choiceCount *wrapperspb.UInt32Value, start *picker.SlowStart) (pick
 		Least:     &picker.LeastRequest{Choices: min(choices, maxChoices)},
 		SlowStart: start,
 	}, nil
+}
+
+// random converts Envoy's random policy, which ignores the weights of endpoints.
+func random(config []byte, _ Nested) (picker.Policy, error) {
+	var m randomv3.Random
+	if err := decode(config, &m); err != nil {
+		return picker.Policy{}, err
+	}
+	zones, err := zoneAware(m.GetLocalityLbConfig())
+	return picker.Policy{Kind: picker.PolicyRandom, Flat: true, ZoneAware: zones}, err
 }
 
 // pickFirst converts A62's policy.

@@ -8,7 +8,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
+	clusterprovidedv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/cluster_provided/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -34,7 +34,7 @@ func policies(messages ...proto.Message) *clusterv3.LoadBalancingPolicy {
 func Example() {
 	var registry lbpolicy.Registry
 	policy, err := registry.OfCluster(&clusterv3.Cluster{
-		LoadBalancingPolicy: policies(new(randomv3.Random), new(roundrobinv3.RoundRobin)),
+		LoadBalancingPolicy: policies(new(clusterprovidedv3.ClusterProvided), new(roundrobinv3.RoundRobin)),
 		LbPolicy:            clusterv3.Cluster_RING_HASH, // not looked at
 	})
 	fmt.Println(policy.Kind == picker.PolicyEDF, policy.Flat, err)
@@ -50,7 +50,7 @@ func Example() {
 // takes the best of two random endpoints for a random one.
 func ExampleRegistry_With() {
 	registry := new(lbpolicy.Registry).With(
-		"type.googleapis.com/envoy.extensions.load_balancing_policies.random.v3.Random",
+		"type.googleapis.com/envoy.extensions.load_balancing_policies.cluster_provided.v3.ClusterProvided",
 		func([]byte, lbpolicy.Nested) (picker.Policy, error) {
 			return picker.Policy{
 				Kind:  picker.PolicyLeastRequest,
@@ -58,7 +58,7 @@ func ExampleRegistry_With() {
 				Least: &picker.LeastRequest{Choices: 2},
 			}, nil
 		})
-	policy, err := registry.Convert(policies(new(randomv3.Random), new(roundrobinv3.RoundRobin)))
+	policy, err := registry.Convert(policies(new(clusterprovidedv3.ClusterProvided), new(roundrobinv3.RoundRobin)))
 	fmt.Printf("%s %v\n", lbpolicy.JSON(policy), err)
 	// Output: [{"least_request_experimental":{"choiceCount":2}}] <nil>
 }

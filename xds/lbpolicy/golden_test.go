@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 
 // describe lists the kind and the non-zero fields of p.
 func describe(p picker.Policy) string {
-	text := [...]string{"EDF", "RoundRobin", "RingHash", "Maglev", "LeastRequest", "ClientWRR", "PickFirst", "Custom", "LeastLatency"}[p.Kind]
+	text := [...]string{"EDF", "RoundRobin", "RingHash", "Maglev", "LeastRequest", "ClientWRR", "PickFirst", "Custom", "LeastLatency", "Prequal", "Random"}[p.Kind]
 	v := reflect.ValueOf(p)
 	for i := 1; i < v.NumField(); i++ {
 		if f := v.Field(i); !f.IsZero() {

@@ -17,7 +17,7 @@ import (
 // JSON returns p in the form of a gRPC service config's loadBalancingConfig, which other
 // clients use (A52-JSON-1): a list of one policy, with nested policies inside. It is meant for
 // people, not for parsing: settings without a gRPC field (EDF's weights, slow start, hash
-// functions, bounded loads) are omitted, and maglev is named although gRPC does not have it. A
+// functions, bounded loads) are omitted, and maglev and random are named although gRPC does not have them. A
 // policy that no Registry returns may yield an empty list, which means no policy (A24).
 func JSON(p picker.Policy) json.RawMessage {
 	name, config := endpointJSON(p)
@@ -48,6 +48,8 @@ func endpointJSON(p picker.Policy) (name string, config any) {
 	switch p.Kind {
 	case picker.PolicyEDF, picker.PolicyRoundRobin:
 		return nameRoundRobin, object{}
+	case picker.PolicyRandom:
+		return "random", object{}
 	case picker.PolicyRingHash:
 		r := zeroIfNil(p.Ring)
 		config := object{"minRingSize": r.MinSize, "maxRingSize": r.MaxSize}

@@ -140,7 +140,7 @@ func (r *Registry) own(name string, c Converter, config []byte, nested Nested) (
 func complete(p picker.Policy) error {
 	ok := true
 	switch p.Kind {
-	case picker.PolicyEDF, picker.PolicyRoundRobin:
+	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyRandom:
 	case picker.PolicyRingHash, picker.PolicyMaglev:
 		ok = p.Ring != nil
 	case picker.PolicyLeastRequest:
@@ -178,6 +178,7 @@ var builtins = map[string]builtin{
 	policies + "ring_hash.v3.RingHash":         {name: "ring_hash", convert: ringHash},
 	policies + "maglev.v3.Maglev":              {name: "maglev", convert: maglev},
 	policies + "least_request.v3.LeastRequest": {name: "least_request", convert: leastRequest},
+	policies + "random.v3.Random":              {name: "random", convert: random},
 	policies + "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin": {
 		name: "client_side_weighted_round_robin", convert: clientWRR},
 	policies + "pick_first.v3.PickFirst":                  {name: "pick_first", convert: pickFirst},

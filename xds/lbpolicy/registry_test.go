@@ -141,14 +141,14 @@ func TestNotJSON(t *testing.T) {
 // TestWith checks the changes of types by a program: add, replace, remove, without modifying
 // the original registry.
 func TestWith(t *testing.T) {
-	const random = "type.googleapis.com/envoy.extensions.load_balancing_policies.random.v3.Random"
+	const clusterProvided = "type.googleapis.com/envoy.extensions.load_balancing_policies.cluster_provided.v3.ClusterProvided"
 	const robinType = "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"
 	as := func(p picker.Policy, err error) Converter {
 		return func([]byte, Nested) (picker.Policy, error) { return p, err }
 	}
 	first := picker.Policy{Kind: picker.PolicyPickFirst, Flat: true, First: new(picker.PickFirst)}
 	base := new(Registry)
-	added := base.With(random, as(first, nil))
+	added := base.With(clusterProvided, as(first, nil))
 	both := listOf(t, unsupported, robin)
 	for _, test := range []struct {
 		name string
@@ -159,11 +159,11 @@ func TestWith(t *testing.T) {
 		{"base", base, both, "EDF Flat=true"},
 		{"added", added, both, "PickFirst Flat=true First={Shuffle:false}"},
 		{"wrapped", added, listOf(t, weighted(both)), "PickFirst First={Shuffle:false}"},
-		{"to nil", (*Registry)(nil).With(random, as(first, nil)), both, "PickFirst Flat=true First={Shuffle:false}"},
-		{"removed again", added.With(random, nil), both, "EDF Flat=true"},
+		{"to nil", (*Registry)(nil).With(clusterProvided, as(first, nil)), both, "PickFirst Flat=true First={Shuffle:false}"},
+		{"removed again", added.With(clusterProvided, nil), both, "EDF Flat=true"},
 		{"built-in replaced", base.With(robinType, as(first, nil)), both, "PickFirst Flat=true First={Shuffle:false}"},
 		{"TypedStruct replaced", base.With("xds.type.v3.TypedStruct", as(first, nil)), listOf(t, typedStruct(t, "x", nil)), "PickFirst Flat=true First={Shuffle:false}"},
-		{"not for us", base.With(random, as(picker.Policy{}, fmt.Errorf("x: %w", ErrUnsupported))), both, "EDF Flat=true"},
+		{"not for us", base.With(clusterProvided, as(picker.Policy{}, fmt.Errorf("x: %w", ErrUnsupported))), both, "EDF Flat=true"},
 		{"base afterwards", base, both, "EDF Flat=true"},
 		{"added afterwards", added, both, "PickFirst Flat=true First={Shuffle:false}"},
 	} {

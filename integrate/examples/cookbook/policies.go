@@ -11,6 +11,7 @@ import (
 	loadawarev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/load_aware_locality/v3"
 	maglevv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
 	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
+	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
 	subsettingv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random_subsetting/v3"
 	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
@@ -26,6 +27,9 @@ func RoundRobin() *clusterv3.Cluster { return withPolicy("round_robin", &roundro
 func LeastRequest() *clusterv3.Cluster {
 	return withPolicy("least_request", &leastrequestv3.LeastRequest{ChoiceCount: number(2)})
 }
+
+// Random picks every endpoint with the same probability.
+func Random() *clusterv3.Cluster { return withPolicy("random", &randomv3.Random{}) }
 
 // RingHash picks by the hash of the route's hash_policy, from a ring.
 func RingHash() *clusterv3.Cluster {

@@ -36,6 +36,16 @@ var policyRecipes = []recipe{
 		}
 		group.Wait()
 	}},
+	{"Random", "random", Random(), func(w *world) {
+		w.dial()
+		w.wantPolicy("random")
+		counts := w.counts(2000)
+		for i, n := range counts[:4] {
+			if n < 400 || n > 600 {
+				w.Errorf("backend %d answers %d of 2000 RPCs, want about 500", i, n)
+			}
+		}
+	}},
 	{"RingHash", "ring_hash, maglev", RingHash(), func(w *world) { wantHashes(w, "ring_hash") }},
 	{"RingHashByHeader", "ring_hash, maglev", RingHashByHeader(), func(w *world) {
 		w.dial()

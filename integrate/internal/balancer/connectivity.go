@@ -138,7 +138,7 @@ func (p *priority) mayOverflow() bool {
 		return false
 	}
 	switch p.leaf.cfg.Policy.Kind {
-	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyLeastRequest, picker.PolicyLeastLatency:
+	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyLeastRequest, picker.PolicyLeastLatency, picker.PolicyRandom:
 		return true
 	}
 	return false

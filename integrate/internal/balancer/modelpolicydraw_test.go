@@ -21,11 +21,13 @@ func randomPolicy(rng *rand.Rand) picker.Policy {
 	custom := func(name string) {
 		p.Kind, p.Custom = picker.PolicyCustom, &picker.CustomPolicy{Name: name, Config: json.RawMessage(`{}`)}
 	}
-	switch rng.IntN(20) {
+	switch rng.IntN(21) {
 	case 0, 1:
 		p.Kind = picker.PolicyEDF
 	case 2:
 		p.Kind = picker.PolicyRoundRobin
+	case 20:
+		p.Kind = picker.PolicyRandom
 	case 3:
 		p.Kind, p.Least = picker.PolicyLeastRequest, &picker.LeastRequest{Choices: 2}
 	case 4, 5:

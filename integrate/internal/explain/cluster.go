@@ -17,7 +17,7 @@ func PolicyName(p *picker.Policy) string {
 	if p.Kind == picker.PolicyCustom && p.Custom != nil {
 		return p.Custom.Name
 	}
-	names := [...]string{"edf", "round_robin", "ring_hash", "maglev", "least_request", "client_wrr", "pick_first", "custom", "least_latency", "prequal"}
+	names := [...]string{"edf", "round_robin", "ring_hash", "maglev", "least_request", "client_wrr", "pick_first", "custom", "least_latency", "prequal", "random"}
 	if int(p.Kind) < len(names) {
 		return names[p.Kind]
 	}
@@ -30,7 +30,7 @@ func PolicyText(p *picker.Policy) string {
 		picker.PolicyEDF: "weighted round robin", picker.PolicyRoundRobin: "round robin", picker.PolicyRingHash: "ring_hash",
 		picker.PolicyMaglev: "maglev", picker.PolicyLeastRequest: "least_request", picker.PolicyClientWRR: "client_side_weighted_round_robin",
 		picker.PolicyPickFirst: "pick_first", picker.PolicyCustom: "custom",
-		picker.PolicyLeastLatency: "least_latency", picker.PolicyPrequal: "prequal",
+		picker.PolicyLeastLatency: "least_latency", picker.PolicyPrequal: "prequal", picker.PolicyRandom: "random",
 	}[p.Kind]
 	switch {
 	case p.Kind == picker.PolicyCustom:

@@ -13,7 +13,7 @@ import (
 // endpoints with a weight from their reports (A58).
 func WeightSource(p *picker.Policy, e *picker.EndpointState, reported int) string {
 	switch {
-	case p.Kind == picker.PolicyRoundRobin, p.Kind == picker.PolicyLeastRequest && p.Least.IgnoreWeights,
+	case p.Kind == picker.PolicyRoundRobin, p.Kind == picker.PolicyRandom, p.Kind == picker.PolicyLeastRequest && p.Least.IgnoreWeights,
 		p.Kind == picker.PolicyLeastLatency && p.Latency.IgnoreWeights:
 		return "all equal"
 	case p.Kind == picker.PolicyPickFirst:
