@@ -70,10 +70,13 @@ var (
 	clusterDefects = map[string]func(c *clusterv3.Cluster){
 		"ring beyond 8M":     func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; xdstest.RingHash(1<<24, 1<<25)(c) },
 		"ring min above max": func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; xdstest.RingHash(100, 10)(c) },
-		"lb_policy CLUSTER_PROVIDED":   func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED },
-		"least of 1":         func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; xdstest.LeastRequest(1)(c) },
-		"no known policy":    xdstest.Policies(xdstest.TypedStruct("nobody.Knows", nil)),
-		"no policy":          xdstest.Policies(),
+		"lb_policy CLUSTER_PROVIDED": func(c *clusterv3.Cluster) {
+			c.LoadBalancingPolicy = nil
+			c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
+		},
+		"least of 1":      func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; xdstest.LeastRequest(1)(c) },
+		"no known policy": xdstest.Policies(xdstest.TypedStruct("nobody.Knows", nil)),
+		"no policy":       xdstest.Policies(),
 		"lrs not self": func(c *clusterv3.Cluster) {
 			c.LrsServer = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
 		},
