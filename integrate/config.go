@@ -69,8 +69,8 @@ type Config struct {
 	DefaultMaxRequests uint32
 	// HealthCheckService enables client-side health checking (A17): a connection counts as READY
 	// once the backend's health service reports SERVING for this service. The program must
-	// import google.golang.org/grpc/health. Each connection then has one more stream. The
-	// default is off.
+	// import google.golang.org/grpc/health. Each connection then has one more stream. Clusters
+	// with a grpc_health_check have a service of their own. The default is off.
 	HealthCheckService string
 	// Keepalive detects backends that are gone without closing their connections, which takes
 	// TCP about 15 minutes otherwise. The default is off, as in gRPC. A Time of 30 s and a

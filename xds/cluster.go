@@ -200,6 +200,7 @@ func newLeaf(of leafInputs, note error) *picker.Leaf {
 		Outlier:        c.Outlier,
 		Override:       c.Override,
 		TLS:            c.TLS,
+		HealthCheck:    c.HealthCheck,
 		Origin:         of.origin,
 		Ignored:        c.Ignored,
 		ResolutionNote: note,

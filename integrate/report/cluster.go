@@ -85,8 +85,10 @@ type LeafStatus struct {
 	Probes *ProbeStatus `json:"probes,omitempty"`
 	// PolicyText describes the policy with its parameters (detail).
 	PolicyText string     `json:"policy_text,omitempty"`
-	TLS        *TLSStatus `json:"tls,omitempty"`  // nil unless the Cluster resource configures TLS (A29)
-	Note       string     `json:"note,omitempty"` // errors of the leaf's resources
+	TLS        *TLSStatus `json:"tls,omitempty"` // nil unless the Cluster resource configures TLS (A29)
+	// HealthCheck is the service of the cluster's health check (A17); nil without health_checks.
+	HealthCheck *string `json:"health_check,omitempty"`
+	Note        string  `json:"note,omitempty"` // errors of the leaf's resources
 	// Unhealthy are the endpoints that EDS excludes by their health (detail).
 	Unhealthy []UnhealthyEndpoint `json:"unhealthy,omitempty"`
 	// ConnectionError is the error of the latest failed connection attempt.

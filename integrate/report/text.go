@@ -226,6 +226,9 @@ func Facts(l *LeafStatus) (facts []Fact) {
 		}
 		add("drops", "%s as %q%s", Percent(cmp.Or(d.Probability, float64(d.PerMillion)/1e6)), d.Category, dropped)
 	}
+	if l.HealthCheck != nil {
+		add("health check", "service %q", *l.HealthCheck)
+	}
 	switch t := l.TLS; {
 	case t == nil:
 		add("TLS", "not configured by xDS")

@@ -27,6 +27,7 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 		Outlier:       outlierDetection(m.GetOutlierDetection(), p.dot("outlier_detection")),
 		Override:      overrideHosts(m),
 		TLS:           d.transportSocket(m, p),
+		HealthCheck:   d.healthCheck(m.GetHealthChecks()),
 	}
 	c.MaxRequests, c.DefaultLimit = maxRequests(m.GetCircuitBreakers())
 	d.ignoreOf(m)
@@ -59,6 +60,31 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 		c.Policy = d.policy(m, p)
 	}
 	return c
+}
+
+// healthCheck returns the health check by gRPC, of which the first one applies. Other checks, and
+// the authority and metadata of a check, are ignored and reported. Intervals and thresholds do not
+// apply, since backends report changes at once (A17).
+func (d *decoder) healthCheck(list []*corev3.HealthCheck) (check *picker.HealthCheck) {
+	for _, m := range list {
+		g := m.GetGrpcHealthCheck()
+		switch {
+		case g == nil:
+			d.ignore("Cluster.health_checks other than grpc_health_check")
+			continue
+		case check != nil:
+			d.ignore("Cluster.health_checks after the first grpc_health_check")
+			continue
+		}
+		check = &picker.HealthCheck{Service: g.GetServiceName()}
+		if g.GetAuthority() != "" {
+			d.ignore("GrpcHealthCheck.authority")
+		}
+		if len(g.GetInitialMetadata()) > 0 {
+			d.ignore("GrpcHealthCheck.initial_metadata")
+		}
+	}
+	return check
 }
 
 // edsService returns the name of the EDS resource (A27-CL-2, A27-CL-3).

@@ -6,6 +6,7 @@ package resource
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +142,28 @@ func TestOutlierDetection(t *testing.T) {
 	for _, tt := range tests {
 		if got := decodeCluster(t, ads+`, `+tt.json).Outlier; !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %+v, want %+v", tt.json, got, tt.want)
+		}
+	}
+}
+
+// TestClusterHealthChecks: the first grpc_health_check applies. Other checks, and settings that A17
+// does not have, are reported as ignored.
+func TestClusterHealthChecks(t *testing.T) {
+	for _, tt := range []struct{ checks, want, ignored string }{
+		{``, "none", ""},
+		{`{"grpcHealthCheck": {}}`, `""`, ""},
+		{`{"interval": "5s", "unhealthyThreshold": 2, "grpcHealthCheck": {"serviceName": "s"}}`, `"s"`, ""},
+		{`{"httpHealthCheck": {"path": "/"}}`, "none", "Cluster.health_checks other than grpc_health_check"},
+		{`{"grpcHealthCheck": {"serviceName": "s"}}, {"grpcHealthCheck": {}}`, `"s"`, "Cluster.health_checks after the first grpc_health_check"},
+		{`{"grpcHealthCheck": {"authority": "a", "initialMetadata": [{"header": {"key": "k", "value": "v"}}]}}`, `""`, "GrpcHealthCheck.authority; GrpcHealthCheck.initial_metadata"},
+	} {
+		c := decodeAs[*Cluster](t, ClusterType, `{"name": "c", "type": "EDS", "edsClusterConfig": {"edsConfig": {"ads": {}}}, "healthChecks": [`+tt.checks+`]}`)
+		got := "none"
+		if c.HealthCheck != nil {
+			got = strconv.Quote(c.HealthCheck.Service)
+		}
+		if got != tt.want || strings.Join(c.Ignored, "; ") != tt.ignored {
+			t.Errorf("%s: %s, ignored %q; want %s and %q", tt.checks, got, c.Ignored, tt.want, tt.ignored)
 		}
 	}
 }

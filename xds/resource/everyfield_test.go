@@ -96,7 +96,7 @@ var everyField = map[protoreflect.FullName]fieldsOf{
 			"response_rate_limit_percent_runtime abort_grpc_status_runtime disable_downstream_cluster_stats filter_metadata",
 	},
 	"envoy.config.cluster.v3.Cluster": {
-		done: "name type cluster_type eds_cluster_config lb_policy load_assignment circuit_breakers outlier_detection common_lb_config " +
+		done: "name type cluster_type eds_cluster_config lb_policy load_assignment circuit_breakers outlier_detection common_lb_config health_checks " +
 			"transport_socket transport_socket_matches transport_socket_matcher load_balancing_policy lrs_server lrs_report_endpoint_metrics " +
 			"ring_hash_lb_config maglev_lb_config least_request_lb_config round_robin_lb_config original_dst_lb_config",
 		named: "dns_lookup_family dns_resolvers dns_resolution_config typed_dns_resolver_config", // of LOGICAL_DNS

@@ -57,7 +57,7 @@ var ignoredFields = map[protoreflect.FullName][]protoreflect.Name{
 		"upstream_cluster", "headers", "downstream_nodes", "response_rate_limit",
 	},
 	"envoy.config.cluster.v3.Cluster": {
-		"health_checks", "upstream_bind_config", "lb_subset_config", "filters", "upstream_config",
+		"upstream_bind_config", "lb_subset_config", "filters", "upstream_config",
 	},
 	"envoy.config.cluster.v3.CircuitBreakers": {"per_host_thresholds"},
 	"envoy.config.cluster.v3.OutlierDetection": {

@@ -84,6 +84,7 @@ type Cluster struct {
 	Outlier       *picker.OutlierDetection // A50; nil means off
 	Override      picker.OverrideHosts     // A55
 	TLS           *picker.TLS              // A29; nil means no TLS
+	HealthCheck   *picker.HealthCheck      // A17; nil means none
 	Ignored       []string                 // as in picker.Config
 }
 

@@ -104,6 +104,16 @@ func ConsecutiveErrors() *clusterv3.Cluster {
 	return c
 }
 
+// HealthCheck sends RPCs to endpoints whose health service reports SERVING for service
+// "shop.Orders".
+func HealthCheck() *clusterv3.Cluster {
+	c := eds("orders")
+	c.HealthChecks = []*corev3.HealthCheck{{HealthChecker: &corev3.HealthCheck_GrpcHealthCheck_{
+		GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{ServiceName: "shop.Orders"},
+	}}}
+	return c
+}
+
 // TLS verifies servers with the roots of the bootstrap's certificate provider instance "default", and
 // accepts only certificates with one particular SPIFFE ID. The client presents no certificate.
 func TLS() *clusterv3.Cluster {

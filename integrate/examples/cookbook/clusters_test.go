@@ -67,6 +67,12 @@ var clusterRecipes = []recipe{
 	}},
 	{"FailurePercentage", "`outlier_detection`: success rate, failure percentage", FailurePercentage(), func(w *world) { wantEjected(w, 4) }},
 	{"ConsecutiveErrors", "`outlier_detection`: `consecutive_5xx`, `consecutive_gateway_failure`", ConsecutiveErrors(), func(w *world) { wantEjected(w, 4) }},
+	{"HealthCheck", "`health_checks`", HealthCheck(), func(w *world) {
+		w.dial()
+		if n := w.counts(100); n[0] > 0 || n[1] == 0 {
+			w.Errorf("RPCs are answered by %v, want none by backend 0, which is not healthy", n)
+		}
+	}},
 	{"TLS", "`transport_socket`: TLS", TLS(), func(w *world) {
 		roots := filepath.Join(w.TempDir(), "roots.pem")
 		certs := listenTLS(w, "10.0.1.1:80", "spiffe://shop.example/ns/shop/sa/orders")

@@ -19,6 +19,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/orca"
 	"google.golang.org/protobuf/proto"
@@ -96,6 +97,17 @@ func (w *world) serve(ctx context.Context, i int) (*emptypb.Empty, error) {
 func (w *world) serveStream(i int, s grpc.ServerStream) error {
 	if err := s.RecvMsg(new(emptypb.Empty)); err != nil {
 		return err
+	}
+	if method, _ := grpc.MethodFromServerStream(s); method == healthpb.Health_Watch_FullMethodName {
+		status := healthpb.HealthCheckResponse_SERVING
+		if i == 0 {
+			status = healthpb.HealthCheckResponse_NOT_SERVING
+		}
+		if err := s.SendMsg(&healthpb.HealthCheckResponse{Status: status}); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
 	}
 	out, err := w.serve(s.Context(), i)
 	if err != nil {

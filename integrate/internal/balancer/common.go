@@ -33,6 +33,7 @@ type common struct {
 	// replacements maps a connection to its replacement, and a replacement to the connection
 	// that it replaces; nil if there are no replacements. See conn.
 	replacements map[*conn]*conn
+	watches      map[*conn]*healthWatch // nil unless the cluster has a health check
 	// replacementFailed is set once it has been logged that the latest TLS settings fail.
 	replacementFailed bool
 	// hosts has the hostnames of connections by their addresses, for handshakes; nil unless the

@@ -113,6 +113,9 @@ func (c *conn) onState(s balancer.SubConnState) {
 	l := c.leaf
 	lost := c.state == picker.Ready && s.ConnectivityState != connectivity.Ready
 	c.state, c.connectRequested = kernelState(s.ConnectivityState), false
+	if c.state != picker.Ready {
+		c.stopHealthWatch()
+	}
 	if c.replacement {
 		c.onReplacementState(s)
 		return
@@ -142,21 +145,32 @@ func (c *conn) onState(s balancer.SubConnState) {
 // checkHealth lets the health listener decide whether a connected endpoint is READY (A17).
 // pick_first does so itself for endpoints with several addresses.
 func (c *conn) checkHealth() {
-	listener := func(s balancer.SubConnState) {
-		c.leaf.entry.do(func() {
-			switch {
-			case c.target() == nil:
-			case c.replacement:
-				if s.ConnectivityState == connectivity.Ready {
-					c.takeOver(s)
-				}
-			case c.child == nil && !c.leaf.delegates():
-				c.endpoint.observe(s.ConnectivityState, s.ConnectionError)
+	report := func(s balancer.SubConnState) {
+		switch {
+		case c.target() == nil:
+		case c.replacement:
+			if s.ConnectivityState == connectivity.Ready {
+				c.takeOver(s)
 			}
-		})
+		case c.child == nil && !c.leaf.delegates():
+			c.endpoint.observe(s.ConnectivityState, s.ConnectionError)
+		}
 	}
 	sc := c.subConn()
-	c.leaf.rt.Call(func() { sc.RegisterHealthListener(listener) })
+	_, simulated := sc.(*simulatedSubConn) // all of its backends are healthy
+	if check := c.leaf.cfg.HealthCheck; check != nil && !simulated {
+		c.watchHealth(sc, check.Service, report)
+		return
+	}
+	c.leaf.rt.Call(func() {
+		sc.RegisterHealthListener(func(s balancer.SubConnState) {
+			c.leaf.entry.do(func() {
+				if c.leaf.watches[c] == nil { // the cluster has no health check of its own meanwhile
+					report(s)
+				}
+			})
+		})
+	})
 }
 
 // connect reconnects after the SubConn went IDLE.
@@ -167,6 +181,7 @@ func (c *conn) connect() {
 
 // assignToChild transfers a connection from the balancer to a child policy.
 func (c *conn) assignToChild(h *childSubConn) {
+	c.stopHealthWatch()
 	c.child = h
 	h.conn.Store(c)
 	h.ready.Store(c.state == picker.Ready)
@@ -214,6 +229,7 @@ func (c *conn) shutdown() {
 // end shuts the SubConn down with the next publication.
 func (c *conn) end() {
 	l := c.leaf
+	c.stopHealthWatch()
 	delete(l.hosts, c)
 	l.out.closing = append(l.out.closing, c.sc.Shutdown)
 }

@@ -55,7 +55,7 @@
 // pick_first and the resolver may call back before they return, so they are called without the
 // mutex, in order, from a queue.
 //
-// Goroutines are started for the queue while it is not empty, one at a time; for lines of the
+// Goroutines are started for each healthWatch; for the queue while it is not empty, one at a time; for lines of the
 // log (package eventlog); for SubConns that are shut down, which may take 5 s; for an endpoint
 // that an RPC asks to connect; for the last report of a load reporter; and for probes.
 //

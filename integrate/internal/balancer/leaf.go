@@ -60,6 +60,9 @@ func (l *leaf) configure(was *picker.Leaf, moved bool, changes *eventlog.Changes
 			moved = true
 			l.replaceConns()
 		}
+		if !sameHealthCheck(was, l.cfg) {
+			l.recheckHealth()
+		}
 	}
 	l.updateDetection()
 	l.updateWRR()

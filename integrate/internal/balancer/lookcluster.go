@@ -42,6 +42,9 @@ func lookLeaf(c *cluster, l *leaf, first int, left []int) report.LeafStatus {
 		Note: explain.ErrorText(l.cfg.ResolutionNote), ConnectionError: explain.ErrorText(l.lastErr),
 		InFlight: l.breaker.InFlight(), MaxRequests: l.cfg.MaxRequests, Rejected: l.load.Overload().Load(),
 	}
+	if check := l.cfg.HealthCheck; check != nil {
+		s.HealthCheck = &check.Service
+	}
 	if c.inUse != nil && c.inUse.leaf == &l.common {
 		s.Probes = lookProbes(c)
 	}

@@ -72,7 +72,7 @@ func (d *detail) whyOut(p *shownPriority, e *endpoint, cfg *picker.Endpoint, pas
 		return "draining: it gets RPCs of its sessions only"
 	case e.Ejected:
 		return d.ejectionText(e)
-	case e.conn != nil && e.conn.state == picker.Ready && e.Connectivity != picker.Ready && e.conn.child == nil && d.c.checksHealth():
+	case e.conn != nil && e.conn.state == picker.Ready && e.Connectivity != picker.Ready && e.conn.child == nil && e.loc.leaf.checksHealth():
 		return "connected, but its health service does not report SERVING" + since
 	case e.Connectivity == picker.TransientFailure || e.Connectivity == picker.Connecting:
 		return stateName(e.Connectivity) + since
