@@ -55,9 +55,10 @@
 // pick_first and the resolver may call back before they return, so they are called without the
 // mutex, in order, from a queue.
 //
-// Goroutines are started for each healthWatch; for the queue while it is not empty, one at a time; for lines of the
+// Goroutines are started for the queue while it is not empty, one at a time; for lines of the
 // log (package eventlog); for SubConns that are shut down, which may take 5 s; for an endpoint
-// that an RPC asks to connect; for the last report of a load reporter; and for probes.
+// that an RPC asks to connect; for the last report of a load reporter; for probes; and for each
+// healthWatch.
 //
 // Timers take the mutex and stop with the balancer. Configurations arrive on a goroutine of the
 // XdsClient. Cancelling the watch does not wait for that goroutine; a closed balancer ignores
