@@ -47,8 +47,8 @@ func Compile(cfg *picker.Config, deep bool) (methods []Config, inServiceConfig, 
 		c := callConfig{Timeout(cfg, r), r.Retry}
 		s := scopeOf(r)
 		s.config, s.retried, s.route = c.key(), r.Retry != nil, i
-		if limited.Serves(r) && r.Retry != nil || r.Hedge && r.Retry != nil {
-			s.named, s.config = false, "limited or hedged "+s.config // differs from all method configs
+		if limited.Serves(r) && r.Retry != nil || r.Retry != nil && r.Retry.PerTryTimeout > 0 {
+			s.named, s.config = false, "limited or timed "+s.config // differs from all method configs
 		}
 		if !s.named || s.overlaps(earlier) {
 			earlier = append(earlier, s)
