@@ -41,8 +41,9 @@ type core struct {
 	// held only while memory is accessed, never during a call of a Watcher, gRPC or a resolver.
 	mu      sync.Mutex
 	changes uint64 // incremented by unlock
-	// overlaid is the number of targets with an overlay; see keepsLocked.
-	overlaid int
+	// overlaid is the number of targets with an overlay, see keepsLocked, and firstOverlays how often
+	// it became 1.
+	overlaid, firstOverlays int
 }
 
 func newCore(cfg *bootstrap.Config, opts Options) *core {

@@ -94,7 +94,9 @@ func (m *dependencyManager) watchOverlayLocked() {
 	if source == nil {
 		return
 	}
-	m.core.overlaid++
+	if m.core.overlaid++; m.core.overlaid == 1 {
+		m.core.firstOverlays++
+	}
 	m.unwatch = source.Watch(func() {
 		m.core.mu.Lock()
 		defer m.core.unlock()

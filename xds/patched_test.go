@@ -274,7 +274,7 @@ func TestLateOverlay(t *testing.T) {
 		cp.serve(targetOf("svc", 1)...)
 		before := plain.got()
 		w := h.watchWith(patchesOf(t, patchOf("svc", useMaglev), `{"resource": "endpoints", "name": "*", "merge": {"policy": {"drop_overloads": [{"category": "test", "drop_percentage": {"numerator": 25}}]}}}`), "svc")
-		advance(2 * time.Second)
+		advance(3 * time.Second) // the stream may be opened after two seconds at the latest
 		if got := w.policy(t, "svc"); got != picker.PolicyMaglev || len(w.cluster(t, "svc").Leaves[0].Drops) != 1 {
 			t.Errorf("policy %v, drops %v", got, w.cluster(t, "svc").Leaves[0].Drops)
 		}

@@ -35,6 +35,7 @@ type session struct {
 
 	end        context.CancelFunc // ends the stream; nil without one
 	restarting bool               // end was called, for another stream
+	overlays   int                // core.firstOverlays when the stream was opened
 }
 
 // initLocked initializes the state of a server that is not in use yet.
@@ -83,7 +84,7 @@ func (s *session) demandLocked() (lacking, idle bool) {
 // openedLocked prepares for a new stream: there is no nonce, and all types are dirty.
 func (s *session) openedLocked() {
 	s.up, s.err = true, nil
-	s.sentVersions, s.quiet, s.restarting = false, false, false
+	s.sentVersions, s.quiet, s.restarting, s.overlays = false, false, false, s.core.firstOverlays
 	s.stats.streamOpened()
 	for i := range s.types {
 		t := &s.types[i]
@@ -95,10 +96,10 @@ func (s *session) openedLocked() {
 	s.notify()
 }
 
-// restartLocked ends the stream so that the server sends the resources again whose versions the next
-// one does not claim.
+// restartLocked ends the stream so that the server sends the resources again whose bytes are not known.
+// It sends them on a stream that was opened since there is an overlay.
 func (s *session) restartLocked() {
-	if s.end != nil && !s.restarting {
+	if s.end != nil && !s.restarting && s.overlays != s.core.firstOverlays {
 		s.core.logLocked(slog.LevelInfo, "xdslb: opening another stream to receive resources again, since a channel has an overlay", logFields{server: s.cfg, typ: noType})
 		s.restarting = true
 		s.end()
