@@ -28,6 +28,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/internal/adscodec"
+	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -126,6 +127,35 @@ func BenchmarkEndpointsUpdate(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkOverlay is an update of one assignment of 10,000 endpoints for a target without an overlay
+// and a second target: without an overlay too, with one that matches nothing, and with a patch of the
+// policy of the endpoints.
+func BenchmarkOverlay(b *testing.B) {
+	for name, patches := range map[string][]string{
+		"none": nil, "other": {patchOf("other", useMaglev), `{"resource": "endpoints", "name": "other", "merge": {"policy": null}}`},
+		"policy": {`{"resource": "endpoints", "name": "*", "merge": {"policy": {"drop_overloads": [{"category": "test", "drop_percentage": {"numerator": 25}}]}}}`},
+	} {
+		b.Run("patches="+name, func(b *testing.B) {
+			d := newDirect(b)
+			var source *overlay.Source
+			if patches != nil {
+				source = patchesOf(b, patches...)
+			}
+			d.c.View(source, "xds:///svc").Watch("svc", "other.svc", &counter{})
+			for i, m := range targetOf("svc")[:3] {
+				d.respond(resource.Type(i), "1", wrap(m))
+			}
+			first, second := manyEndpoints(10000)
+			versions := []*anypb.Any{wrap(first), wrap(second)}
+			d.respond(eds, "0", versions[0])
+			b.ReportAllocs()
+			for i := 1; b.Loop(); i++ {
+				d.respond(eds, "v", versions[i%2])
+			}
+		})
 	}
 }
 
