@@ -75,7 +75,11 @@ func Parse(source string, document []byte) (*Overlay, error) {
 	var in struct {
 		Patches []json.RawMessage `json:"patches"`
 	}
-	if err := decodeStrict(document, &in); err != nil {
+	err := decodeStrict(document, &in)
+	if err == nil {
+		err = uniqueKeys(json.NewDecoder(bytes.NewReader(document)), "")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("xdslb: overlay: %s: %w", source, err)
 	}
 	o := &Overlay{}
@@ -238,4 +242,34 @@ func decodeStrict(document []byte, v any) error {
 		return fmt.Errorf("invalid JSON at byte %d: data after the document", d.InputOffset())
 	}
 	return nil
+}
+
+// uniqueKeys returns an error if an object in the next JSON value has a key twice. The value is valid.
+func uniqueKeys(d *json.Decoder, path string) error {
+	token, err := d.Token()
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for i := 0; (token == json.Delim('{') || token == json.Delim('[')) && d.More(); i++ {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if token == json.Delim('{') {
+			key, err := d.Token()
+			if err != nil {
+				return err
+			}
+			name := fmt.Sprint(key)
+			if at = strings.TrimPrefix(path+"."+name, "."); seen[name] {
+				return fmt.Errorf("%s: set twice", at)
+			}
+			seen[name] = true
+		}
+		if err := uniqueKeys(d, at); err != nil {
+			return err
+		}
+	}
+	if token == json.Delim('{') || token == json.Delim('[') {
+		_, err = d.Token()
+	}
+	return err
 }

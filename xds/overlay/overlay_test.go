@@ -220,6 +220,7 @@ func TestParseErrors(t *testing.T) {
 	for _, tc := range []struct{ document, want string }{
 		{``, `xdslb: overlay: test: no JSON value`},
 		{`{"patches": [}`, `xdslb: overlay: test: invalid JSON at byte 14: invalid character '}' looking for beginning of value`},
+		{`{"patches": [{}, {"merge": {"a": [1, {"b": 1, "c": {}, "b": 2}]}}]}`, `xdslb: overlay: test: patches[1].merge.a[1].b: set twice`},
 		{`{"patches": []} x`, `xdslb: overlay: test: invalid JSON at byte 16: data after the document`},
 		{`{"patch": []}`, `xdslb: overlay: test: json: unknown field "patch"`},
 		{`{"patches": [{"resource": "cluster", "name": "c", "merge": {"lb_policy": 1}}, {"Resource": 1}]}`, `xdslb: overlay: test: patches[1]: json: cannot unmarshal number into Go struct field .resource of type string`},
