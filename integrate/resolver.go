@@ -90,6 +90,7 @@ func (b *resolverBuilder) build(v *report.RolloutStatus, target resolver.Target,
 	if err != nil {
 		return nil, fmt.Errorf("xdslb: target %q: %w", target.URL.String(), err)
 	}
+	patches.Refresh()
 	r := &xdsResolver{opts: b.opts, overlay: patches, cc: cc, rollout: v, started: make(chan struct{})}
 	client := b.opts.acquire(boot)
 	r.view = client.View(patches, target.String())

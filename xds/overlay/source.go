@@ -93,6 +93,20 @@ func (s *Source) Overlay() *Overlay {
 	return s.current.Load()
 }
 
+// Refresh reads the file, unless watchers have it read anyway, so that a channel that was idle does not
+// begin with an old overlay. A nil Source has no file.
+func (s *Source) Refresh() {
+	if s == nil || s.file == "" {
+		return
+	}
+	s.mu.Lock()
+	watched := s.stop != nil
+	s.mu.Unlock()
+	if !watched {
+		s.reload()
+	}
+}
+
 // Err returns why the present content of the file is not in force, or nil.
 func (s *Source) Err() error {
 	if s == nil {

@@ -65,7 +65,6 @@ func TestSourceReload(t *testing.T) {
 		}
 		var changes int
 		stop := s.Watch(func() { changes++ })
-		defer func() { stop(); synctest.Wait() }()
 		expect := func(when string, wantChanges, wantPatches int, texts ...string) {
 			t.Helper()
 			got := log.take()
@@ -102,6 +101,14 @@ func TestSourceReload(t *testing.T) {
 		if s.Err() != nil {
 			t.Errorf("Err() = %v after a reload", s.Err())
 		}
+		write(onePatch)
+		s.Refresh() // it is watched
+		expect("another one", 3, 2, "reloaded")
+		stop()
+		write(twoPatches)
+		expect("not watched", 3, 2)
+		s.Refresh()
+		expect("read again", 3, 3, "reloaded")
 		again, err := Open("document", []byte(onePatch), file, nil)
 		if again != s || err != nil {
 			t.Errorf("Open of the same overlay returned another Source, %v", err)
