@@ -249,7 +249,7 @@
 // includes the clusters that use the changed resource, and shares all others with the previous
 // configuration; the slice of pointers is copied. A change of routes costs O(clusters).
 // The memory is for the decoded resources. Their bytes are not kept, only a 128-bit hash, unless
-// [KeepBytes] was called, which costs one copy of the bytes: with 10,000 endpoints that
+// a target has an overlay, or [KeepBytes] was called, which costs one copy of the bytes: with 10,000 endpoints that
 // have an address and a weight, a client holds 49 bytes for each without, and 77 with it, 27
 // of them as received (BenchmarkKeepBytes). A journal has 64 events of 96 bytes at most, which
 // targets share, and their texts, each of which is cut at 1 KiB.
