@@ -83,7 +83,7 @@ var errNotXDSLB = errors.New("the channel does not use the xdslb resolver")
 func (r *xdsResolver) status(detailed bool) report.TargetStatus {
 	s := report.TargetStatus{
 		Time: time.Now(), Channel: r.Channel.Number(), Target: r.Channel.Target, Connectivity: connectivity.Connecting.String(),
-		Listener: r.Listener, Authority: r.Authority, Node: r.Node,
+		Listener: r.Listener, Authority: r.Authority, Node: r.Node, Rollout: r.rollout,
 	}
 	var events []eventlog.Event
 	if b := r.balancer.Load(); b != nil {
