@@ -190,7 +190,7 @@ func TestResourceTimer(t *testing.T) {
 				}
 				advance(time.Second)
 				w.fails(t, `Listener resource "svc" not found`, "within "+tt.timeout.String(), "node-1",
-					"no Listener response at all") // T-XDS-17
+					"no Listener response on this stream") // T-XDS-17
 				if s := statusOf(h.c, lds, "svc"); s.State != tt.state {
 					t.Errorf("state = %v, want %v", s.State, tt.state)
 				}
