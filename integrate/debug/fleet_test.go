@@ -116,7 +116,7 @@ func fleetChannel(t testing.TB, control *xdstest.Server, target string, backends
 	t.Helper()
 	cfg := integrate.Config{Bootstrap: control.Bootstrap("shop-frontend-7d9f"), Linger: -1, Delta: true}
 	if strings.HasPrefix(target, "missing") {
-		cfg.ResourceTimeout = time.Millisecond
+		cfg.Resources.Timeout = time.Millisecond
 	}
 	opts, err := integrate.DialOptions(cfg)
 	if err != nil {
