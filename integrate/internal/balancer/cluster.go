@@ -53,12 +53,11 @@ type cluster struct {
 	authorities []metadata.MD   // as in the latest view
 }
 
-// update applies a new configuration of the cluster: it reconciles the leaves and their endpoints
-// with it, and configures the features of each leaf. Then it settles the priorities, and chooses
-// the priority to use.
+// update applies a new configuration of the cluster: it updates the leaves, settles the priorities,
+// and chooses the priority to use.
 func (c *cluster) update(cfg *picker.Cluster, changes *eventlog.Changes, slow bool) change {
 	c.cfg = cfg
-	c.reconcile(changes)
+	c.updateLeaves(changes)
 	for _, p := range c.priorities {
 		p.afterUpdate()
 	}
@@ -70,8 +69,8 @@ func (c *cluster) update(cfg *picker.Cluster, changes *eventlog.Changes, slow bo
 	return render | publish
 }
 
-// reconcile makes the leaves, and the order of their priorities, match the configuration.
-func (c *cluster) reconcile(changes *eventlog.Changes) {
+// updateLeaves makes the leaves, and the order of their priorities, match the configuration.
+func (c *cluster) updateLeaves(changes *eventlog.Changes) {
 	old := make(map[string]*leaf, len(c.leaves))
 	for _, l := range c.leaves {
 		old[l.name] = l
@@ -84,9 +83,7 @@ func (c *cluster) reconcile(changes *eventlog.Changes) {
 			l = c.newLeaf(cfg.Name)
 		}
 		delete(old, cfg.Name)
-		was := l.adopt(cfg)
-		moved := l.reconcile(changes, &c.changed)
-		l.configure(was, moved, changes)
+		l.update(cfg, changes, &c.changed)
 		c.leaves[i], c.priorities = l, append(c.priorities, l.priorities...)
 	}
 	for _, l := range old {
@@ -98,6 +95,11 @@ func (c *cluster) reconcile(changes *eventlog.Changes) {
 	if c.inUse != nil && !slices.Contains(c.priorities, c.inUse) {
 		c.inUse = nil
 	}
+}
+
+// newLeaf returns a leaf of the cluster, without a configuration.
+func (c *cluster) newLeaf(name string) *leaf {
+	return &leaf{common: common{channel: c.channel, entry: c.entry, cluster: c.cfg.Name, name: name, security: c.newSecurity(name)}}
 }
 
 // clearMarks clears the marks and returns the marks of priorities that are in the cluster.

@@ -18,9 +18,12 @@ type leaf struct {
 	detector   detector
 }
 
-// newLeaf returns a leaf of the cluster, without a configuration.
-func (c *cluster) newLeaf(name string) *leaf {
-	return &leaf{common: common{channel: c.channel, entry: c.entry, cluster: c.cfg.Name, name: name, security: c.newSecurity(name)}}
+// update applies a new configuration of the leaf: it reconciles priorities and endpoints with it,
+// and configures the features. changed is the cluster's list of tallies.
+func (l *leaf) update(cfg *picker.Leaf, changes *eventlog.Changes, changed *[]*tally) {
+	was := l.adopt(cfg)
+	moved := l.reconcile(changes, changed)
+	l.configure(was, moved, changes)
 }
 
 // adopt sets the configuration, and with it the counters and TLS settings that endpoints and

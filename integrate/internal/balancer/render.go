@@ -75,20 +75,6 @@ func (p *publisher) render(prev *pickState) (next *pickState, helps bool) {
 	return next, helps
 }
 
-// publishedView returns the view of a changed cluster as it is published with a snapshot: with the
-// error of a cluster that the snapshot cannot pick in, and the probers if RPCs send probes.
-func (c *cluster) publishedView(s *picker.Snapshot) *persistent.Item[clusterView] {
-	item := &persistent.Item[clusterView]{Value: c.view}
-	if err := s.ClusterErr(c.index); err != nil {
-		name := c.cfg.Name
-		item.Value.failed = c.id.failure(name, fmt.Sprintf("xdslb: cluster %q: %v", name, err), ReasonCluster, "cluster", name)
-	}
-	if c.asksForEach() {
-		item.Value.probers = c.probers
-	}
-	return item
-}
-
 // budgets returns the retry limits by cluster: the previous list, unless the configuration or
 // the leaf in use of a cluster changes it.
 func (p *publisher) budgets(prev *pickState, changed []*cluster, whole bool) (list []*rpc.Budget) {

@@ -13,6 +13,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/persistent"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
@@ -159,6 +160,20 @@ func (c *cluster) failureText() (msg, reason string) {
 		msg += about
 	}
 	return msg, reason
+}
+
+// publishedView returns the view of a changed cluster as it is published with a snapshot: with the
+// error of a cluster that the snapshot cannot pick in, and the probers if RPCs send probes.
+func (c *cluster) publishedView(s *picker.Snapshot) *persistent.Item[clusterView] {
+	item := &persistent.Item[clusterView]{Value: c.view}
+	if err := s.ClusterErr(c.index); err != nil {
+		name := c.cfg.Name
+		item.Value.failed = c.id.failure(name, fmt.Sprintf("xdslb: cluster %q: %v", name, err), ReasonCluster, "cluster", name)
+	}
+	if c.asksForEach() {
+		item.Value.probers = c.probers
+	}
+	return item
 }
 
 // addLabels adds the labels of a priority, if attempts are labeled: O(endpoints).
