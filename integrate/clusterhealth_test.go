@@ -87,6 +87,9 @@ func TestClusterHealthCheck(t *testing.T) {
 					t.Errorf("channel %q, %s: RPCs reach the backends %v, want %v", channelService, when, got, want)
 				}
 			}
+			if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil { // the first one connects the channel
+				t.Fatal(err)
+			}
 			want("first", 0, 2) // the last one has no health service
 			s, err := integrate.StatusOf(cc)
 			if err != nil || s.Clusters[0].Leaves[0].HealthCheck == nil || *s.Clusters[0].Leaves[0].HealthCheck != "s" {
