@@ -56,5 +56,9 @@ func (l *common) delegates() bool {
 	return k == picker.PolicyCustom || k == picker.PolicyPickFirst
 }
 
+// checksHealth reports whether connections of the leaf are READY only once a health check reports
+// READY.
+func (l *common) checksHealth() bool { return l.cfg.HealthCheck != nil || l.channel.checksHealth() }
+
 // onDemand reports whether endpoints connect only when an RPC needs them.
 func (l *common) onDemand() bool { return l.cfg.Policy.Hashes() }

@@ -157,8 +157,7 @@ func (c *conn) checkHealth() {
 		}
 	}
 	sc := c.subConn()
-	_, simulated := sc.(*simulatedSubConn) // all of its backends are healthy
-	if check := c.leaf.cfg.HealthCheck; check != nil && !simulated {
+	if check := c.leaf.cfg.HealthCheck; check != nil && !c.leaf.simulated { // all backends of a Simulation are healthy
 		c.watchHealth(sc, check.Service, report)
 		return
 	}

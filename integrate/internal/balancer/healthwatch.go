@@ -126,27 +126,6 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// checksHealth reports whether connections of the leaf are READY only once a health check reports
-// READY.
-func (l *common) checksHealth() bool { return l.cfg.HealthCheck != nil || l.channel.checksHealth() }
-
-// recheckHealth applies a changed health check to READY connections, which stay in use until they
-// are reported as unhealthy.
-func (l *leaf) recheckHealth() {
-	for e := range l.endpoints {
-		c := e.conn
-		if c == nil || c.child != nil || c.state != picker.Ready || c.multiAddress() || l.delegates() {
-			continue
-		}
-		c.stopHealthWatch()
-		if l.checksHealth() {
-			c.checkHealth()
-		} else if e.Connectivity != picker.Ready {
-			e.observe(connectivity.Ready, nil)
-		}
-	}
-}
-
 // sameHealthCheck reports whether two leaves have the same health check.
 func sameHealthCheck(a, b *picker.Leaf) bool {
 	if a.HealthCheck == nil || b.HealthCheck == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
+	"google.golang.org/grpc/connectivity"
 )
 
 // leaf is the live counterpart of a picker.Leaf.
@@ -113,4 +114,21 @@ func (l *leaf) close(changes *eventlog.Changes) {
 		}
 	}
 	l.releaseCounters()
+}
+
+// recheckHealth applies a changed health check to READY connections, which stay in use until they
+// are reported as unhealthy.
+func (l *leaf) recheckHealth() {
+	for e := range l.endpoints {
+		c := e.conn
+		if c == nil || c.child != nil || c.state != picker.Ready || c.multiAddress() || l.delegates() {
+			continue
+		}
+		c.stopHealthWatch()
+		if l.checksHealth() {
+			c.checkHealth()
+		} else if e.Connectivity != picker.Ready {
+			e.observe(connectivity.Ready, nil)
+		}
+	}
 }
