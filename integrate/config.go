@@ -112,10 +112,10 @@ type Config struct {
 	Delta bool
 	// LocalCluster is the name of the EDS resource with the endpoints of the local
 	// cluster, the fleet of which the program is a member (Envoy's local_cluster_name).
-	// Clusters with zone-aware routing (zone_aware_lb_config) keep RPCs in their zone as far as that loads all endpoints
-	// equally. This requires the zones of the local cluster, and the client's zone, which is the
-	// locality of the bootstrap's node. As long as these are unknown, such clusters are
-	// balanced without zones, which is logged once. As with any EDS resource, localities
+	// Clusters with zone-aware routing (zone_aware_lb_config) keep RPCs in their zone as far as
+	// that loads all endpoints equally. This requires the zones of the local cluster, and the
+	// client's zone, which is the locality of the bootstrap's node. As long as these are
+	// unknown, such clusters are balanced without zones, which is logged once. As with any EDS resource, localities
 	// without load_balancing_weight and unhealthy endpoints do not count. It requires a
 	// subscription, and O(endpoints of the local cluster) for each change. The default is off.
 	LocalCluster string

@@ -334,7 +334,7 @@ func (c *checker) server(s *bootstrap.Server, delta bool, timeout time.Duration)
 	case err == nil:
 		c.add("ok", what, "connected, ADS is available (%v)", c.e.now().Sub(begin).Round(time.Millisecond))
 	case code == codes.Unimplemented:
-		c.add("FAIL", what, "connected, but ADS is not implemented: %v", err)
+		c.add("FAIL", what, "connected, but the server does not serve ADS: %v", err)
 	case ctx.Err() != nil:
 		c.add("FAIL", what, "not connected within %v", timeout)
 	default:

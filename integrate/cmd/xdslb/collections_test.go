@@ -118,5 +118,5 @@ func TestDelta(t *testing.T) {
 	control.Serve(false, true)
 	wantCall(t, exitOK, []string{"check", "-timeout", "1m"}, "only incremental ADS")
 	control.Serve(false, false)
-	wantCall(t, exitFinding, []string{"check", "-timeout", "1m"}, "ADS is not implemented")
+	wantCall(t, exitFinding, []string{"check", "-timeout", "1m"}, "the server does not serve ADS")
 }

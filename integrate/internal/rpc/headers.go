@@ -48,7 +48,8 @@ func (c *Call) mutations() []*picker.HeaderMutations {
 }
 
 // Unmutated returns the context with the headers that the RPC's picks use, of a context that mutate
-// may have returned. It does not look up anything if the route does not change headers.
+// may have returned. It looks up nothing if the route does not change headers and the RPC has no
+// session, whose cluster may change headers.
 func (c *Call) Unmutated(ctx context.Context) context.Context {
 	if c.plan == nil || c.plan.headers == nil && c.session == nil {
 		return ctx

@@ -70,15 +70,15 @@ func (r unaryRPC) hedge() error {
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	defer cancel(nil)
 	policy := r.call.plan.retry
-	race := &hedgedCall{
+	h := &hedgedCall{
 		retries: newRetries(r.call), rpc: r, ctx: ctx, req: req, reply: reply, replies: reply.ProtoReflect().Type(),
 		ended: make(chan *attempt, policy.MaxAttempts), timer: time.NewTimer(policy.PerTryTimeout),
 	}
-	defer race.timer.Stop()
-	race.launch()
-	winner, err := race.run()
+	defer h.timer.Stop()
+	h.launch()
+	winner, err := h.run()
 	cancel(ErrHedgeSuperseded)
-	race.deliver(winner)
+	h.deliver(winner)
 	return err
 }
 

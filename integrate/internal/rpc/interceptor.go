@@ -81,8 +81,8 @@ func (r unaryRPC) filter(i int) error {
 	}, r.opts...)
 }
 
-// attempts changes the headers, and makes the attempts that the route's retry policy allows. It calls OnFinish options that
-// filters have added.
+// attempts changes the headers, and makes the attempts that the route's retry policy allows. It
+// calls OnFinish options that filters have added.
 func (r unaryRPC) attempts() (err error) {
 	p := r.call.plan
 	if len(p.filters) > 0 {
