@@ -44,6 +44,7 @@ func TestSourceReload(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "overlay.json")
 		write := func(text string) {
 			t.Helper()
+			synctest.Wait() // for a read in progress, which might see an incomplete file
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
