@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/balancer"
-	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
@@ -232,7 +231,6 @@ func NewBuilder(cfg Config) (resolver.Builder, error) {
 var customBuilders atomic.Bool
 
 func newBuilder(cfg Config) (*resolverBuilder, error) {
-	noteOtherXDS(cfg.Logger)
 	b := &resolverBuilder{scheme: "xds", opts: cfg.withDefaults()}
 	err := cfg.RetryThrottling.check()
 	if err != nil {
@@ -247,17 +245,6 @@ func newBuilder(cfg Config) (*resolverBuilder, error) {
 	b.failure = err
 	return b, nil
 }
-
-// noteOtherXDS logs once if another package has scheme xds: the last package to register the
-// scheme serves it, which depends on the order of initialization (D11).
-func noteOtherXDS(logger *slog.Logger) {
-	if _, ours := resolver.Get("xds").(*resolverBuilder); !ours && !otherXDSNoted.Swap(true) {
-		link.LoggerOr(logger).Info("xdslb: scheme xds is registered by another package, usually google.golang.org/grpc/xds: channels made without "+
-			"integrate.NewClient, integrate.DialOptions or integrate.NewBuilder do not use xdslb", "by", fmt.Sprintf("%T", resolver.Get("xds")))
-	}
-}
-
-var otherXDSNoted atomic.Bool
 
 // DialOptions returns all options that a channel needs: the resolver of [NewBuilder], and the
 // interceptors. It fails as NewBuilder does.

@@ -24,6 +24,7 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // accepting is TLS with the roots of the instance "default", to servers with a name.
@@ -118,4 +119,7 @@ func TestReconnectOnTLSChange(t *testing.T) {
 	if n := lines() - before; n != 1 {
 		t.Errorf("%d lines in the log, want 1", n)
 	}
+	kit.WaitFor(t, "a line that the previous connections are gone", func() bool {
+		return len(logs.With(target, "no connections with previous TLS settings of a cluster remain")) > 0
+	})
 }

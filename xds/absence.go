@@ -15,6 +15,8 @@ import (
 // This file handles resources that a server does not send, or has deleted. Methods report
 // whether an entry changed.
 
+const msgNotReceived = "xdslb: resource not received from xDS server"
+
 // startTimersLocked starts the timers of resources that were requested just now (A57), unless they
 // run.
 func (t *subscriptions) startTimersLocked(awaited []*subscription) {
@@ -55,7 +57,7 @@ func (t *subscriptions) expireLocked(sub *subscription) {
 		t.absentLocked(sub, err)
 		return
 	}
-	p.core.logLocked(slog.LevelWarn, "xdslb: resource not received from xDS server", logFields{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
+	p.core.beginLocked(e.unavailable(), msgNotReceived, logFields{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
 	p.cache.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: eventlog.Missing, from: p.cfg})
 }
 
@@ -76,14 +78,14 @@ func (t *subscriptions) removedLocked(sub *subscription) (changed bool) {
 	if e.value != nil && !t.deletionCounts() {
 		message += "; keeping the last version"
 	}
-	p.core.logLocked(slog.LevelWarn, message, logFields{server: p.cfg, typ: t.typ, name: e.key.name, version: e.version, err: err})
+	p.core.beginLocked(e.unavailable(), message, logFields{server: p.cfg, typ: t.typ, name: e.key.name, version: e.version, err: err})
 	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), kind: eventlog.Deleted, from: p.cfg})
 }
 
 // absentLocked is called when the server does not have a resource.
 func (t *subscriptions) absentLocked(sub *subscription, err error) (changed bool) {
 	e, p := sub.entry, t.peer
-	p.core.logLocked(slog.LevelWarn, "xdslb: resource not received from xDS server", logFields{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
+	p.core.beginLocked(e.unavailable(), msgNotReceived, logFields{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
 	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), kind: eventlog.Missing, from: p.cfg})
 }
 
@@ -97,8 +99,29 @@ func (t *subscriptions) deletionCounts() bool {
 // logRejectionLocked logs a rejection, unless it was logged last.
 func (t *subscriptions) logRejectionLocked(n rejection) {
 	if n != t.lastNack {
-		t.lastNack = n
-		t.peer.core.logLocked(slog.LevelWarn, "xdslb: rejecting invalid resources of an xDS server (NACK)",
+		t.lastNack, t.rejects = n, true
+		t.peer.core.beginLocked(t.rejected(), "xdslb: rejecting invalid resources of an xDS server (NACK)",
 			logFields{server: t.peer.cfg, typ: t.typ, name: n.name, version: n.version, err: errors.New(n.fault)}, slog.Int("resources", n.resources))
 	}
+}
+
+// rejected is the condition that the latest version of a resource of the server is rejected.
+func (t *subscriptions) rejected() condition {
+	return condition{server: t.peer.cfg, kind: "rejected", typ: t.typ}
+}
+
+// acknowledgedLocked is called for a response without faults. It logs the end of rejections when no
+// subscribed resource is rejected any more.
+func (t *subscriptions) acknowledgedLocked() {
+	t.lastNack = rejection{}
+	if !t.rejects {
+		return
+	}
+	for _, sub := range t.subs {
+		if sub.entry.state == Nacked {
+			return
+		}
+	}
+	t.rejects = false
+	t.peer.core.endLocked(t.rejected(), "xdslb: resources of an xDS server are accepted again", logFields{server: t.peer.cfg, typ: t.typ})
 }

@@ -5,7 +5,6 @@ package xds
 
 import (
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -67,8 +66,8 @@ func (c *cache) acceptLocked(e *entry, v acceptedVersion) (changed bool) {
 		e.version, e.sum = v.version, v.sum // most resources of a response in state of the world
 		return false
 	}
-	if e.state == DoesNotExist && e.value != nil {
-		c.core.logLocked(slog.LevelInfo, "xdslb: deleted resource exists again", logFields{server: v.from, typ: e.key.typ, name: e.key.name, version: v.version})
+	if e.state != Acked && e.state != Requested {
+		c.core.endLocked(e.unavailable(), "xdslb: resource recovered", logFields{server: v.from, typ: e.key.typ, name: e.key.name, version: v.version})
 	}
 	if latest != v.value {
 		e.updated = v.at
@@ -224,6 +223,7 @@ func (c *cache) forgetLocked(e *entry) {
 		return
 	}
 	e.stopLocked()
+	c.core.log.EndState(e.unavailable())
 	if c.entries[e.key] == e {
 		delete(c.entries, e.key)
 	}

@@ -139,9 +139,16 @@ func (c *Client) Conn(server string) (conn grpc.ClientConnInterface, release fun
 }
 
 // LogLoadReports writes a warning to the Logger: load reports to a server, identified by its
-// bootstrap.Server.Key, ended without a message from it. It does not wait for the Logger.
+// bootstrap.Server.Key, ended without a message from it. If err is nil, it writes that load is
+// reported again. It does not wait for the Logger.
 func (c *Client) LogLoadReports(server string, err error) {
 	c.mu.Lock()
 	defer c.unlock()
-	c.logLocked(slog.LevelWarn, "xdslb: load cannot be reported to a server", logFields{server: c.pool.known[server], typ: noType, err: err})
+	about := logFields{server: c.pool.known[server], typ: noType, err: err}
+	of := condition{server: about.server, kind: "load"}
+	if err == nil {
+		c.endLocked(of, "xdslb: load is reported to a server again", about)
+		return
+	}
+	c.beginLocked(of, "xdslb: load cannot be reported to a server", about)
 }

@@ -156,6 +156,29 @@ func (f logFields) attrs() (attrs []slog.Attr) {
 // logLocked queues a line for the log. Lines with the same fields are repeats, and lines with the
 // same message about a server are similar: see [eventlog.Log].
 func (c *core) logLocked(level slog.Level, message string, f logFields, more ...slog.Attr) {
+	c.log.Write(c.line(level, message, f, more))
+}
+
+// A condition is a topic of the log that begins with a warning and ends with a line that says so.
+type condition struct {
+	kind   string
+	server *bootstrap.Server // nil for conditions of a resource
+	typ    resource.Type     // of rejected resources
+	of     any               // the entry of a resource; otherwise nil
+}
+
+// beginLocked logs that a condition exists.
+func (c *core) beginLocked(of condition, message string, f logFields, more ...slog.Attr) {
+	c.log.WriteState(of, message, c.line(slog.LevelWarn, message, f, more))
+}
+
+// endLocked logs that a condition has ended, if its beginning was logged.
+func (c *core) endLocked(of condition, message string, f logFields) {
+	c.log.Resolve(of, c.line(slog.LevelInfo, message, f, nil))
+}
+
+// line returns a line of the log.
+func (c *core) line(level slog.Level, message string, f logFields, more []slog.Attr) eventlog.Line {
 	about := logKey{typ: f.typ, name: xxh3.HashString(f.name)}
 	attrs := append(f.attrs(), more...)
 	attrs = append(attrs, slog.String("node", c.node.GetId()))
@@ -164,5 +187,5 @@ func (c *core) logLocked(level slog.Level, message string, f logFields, more ...
 		about.err = xxh3.HashString(text)
 		attrs = append(attrs, slog.String("error", eventlog.CutTo(text, maxLogError)))
 	}
-	c.log.Write(eventlog.Line{Level: level, Message: message, Group: f.server, About: about, Attrs: attrs})
+	return eventlog.Line{Level: level, Message: message, Group: f.server, About: about, Attrs: attrs}
 }

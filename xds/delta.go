@@ -157,7 +157,7 @@ func (d *deltaType) answerLocked(t *subscriptions, node *corev3.Node) request {
 	d.answers = slices.Delete(d.answers, 0, 1)
 	req := &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: t.typ.URL(), ResponseNonce: a.nonce}
 	if a.rejection == (rejection{}) {
-		t.lastNack = rejection{}
+		t.acknowledgedLocked()
 		return req
 	}
 	req.ErrorDetail = a.rejection.status()

@@ -95,6 +95,9 @@ type entry struct {
 	collection *collection            // of a glob collection; nil before the first response
 }
 
+// unavailable is the condition that a server does not have the latest version of the resource.
+func (e *entry) unavailable() condition { return condition{kind: "unavailable", of: e} }
+
 // derived holds the values that were made last of a Cluster resource, which targets share.
 type derived struct {
 	leaf    *picker.Leaf

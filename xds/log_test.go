@@ -36,7 +36,7 @@ func TestLog(t *testing.T) {
 		one.send(lds, "8")
 		book.WantOne(t, "WARN", "deleted", "keeping the last version", "type=Listener", "resource=svc", "server=passthrough:///one")
 		one.send(lds, "9", targetOf("svc", 1)[0])
-		book.WantOne(t, "INFO", "exists again", "type=Listener", "resource=svc", "version=9")
+		book.WantOne(t, "INFO", "resource recovered", "type=Listener", "resource=svc", "version=9")
 
 		one.hangUp(nil)
 		book.WantOne(t, "INFO", "stream", "ended", "server=passthrough:///one")
@@ -208,6 +208,12 @@ func TestLogLoadReports(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := book.With("WARN", "load cannot be reported", "server=passthrough:///cp", "node=node-1", errRefused.Error()); len(got) != 1 {
+			t.Errorf("lines: %q", got)
+		}
+		h.c.LogLoadReports(h.c.cfg.Servers[0].Key(), nil)
+		h.c.LogLoadReports(h.c.cfg.Servers[0].Key(), nil)
+		synctest.Wait()
+		if got := book.With("INFO", "load is reported to a server again", "server=passthrough:///cp", "node=node-1"); len(got) != 1 {
 			t.Errorf("lines: %q", got)
 		}
 	})

@@ -127,7 +127,7 @@ func (s *session) endedLocked(responded bool, err error) {
 	s.downLocked()
 	s.cache.reviewLocked()
 	if !responded {
-		s.core.logLocked(slog.LevelWarn, "xdslb: an xDS server cannot be reached", logFields{server: s.cfg, typ: noType, err: err})
+		s.core.beginLocked(s.unreachable(), "xdslb: an xDS server cannot be reached", logFields{server: s.cfg, typ: noType, err: err})
 		s.failedLocked(err)
 		return
 	}
@@ -157,7 +157,7 @@ func (s *session) failedLocked(err error) {
 // respondedLocked is called for the first response of a stream.
 func (s *session) respondedLocked() {
 	s.switched = false
-	s.stats.responded()
+	s.reachedLocked()
 	s.recordLocked(eventlog.Connected, nil)
 	for a := range s.users {
 		a.respondedLocked(&s.peer)
@@ -170,8 +170,17 @@ func (s *session) respondedLocked() {
 func (s *session) onResponseTimeoutLocked() {
 	if lacking, _ := s.demandLocked(); s.sentVersions && !lacking {
 		s.quiet = true
-		s.stats.responded()
+		s.reachedLocked()
 	}
+}
+
+// unreachable is the condition that the server cannot be reached.
+func (s *session) unreachable() condition { return condition{server: s.cfg, kind: "unreachable"} }
+
+// reachedLocked is called when the server has responded on a stream, or has nothing to send.
+func (s *session) reachedLocked() {
+	s.stats.responded()
+	s.core.endLocked(s.unreachable(), "xdslb: an xDS server can be reached again", logFields{server: s.cfg, typ: noType})
 }
 
 // wasQuietLocked reports whether the server had nothing to send on the stream, or the client has

@@ -246,7 +246,8 @@ func (w *sotwType) acknowledgeLocked(t *subscriptions, version string, a answer)
 		w.nackLocked(t)
 		return
 	}
-	w.version, t.lastNack = version, rejection{}
+	w.version = version
+	t.acknowledgedLocked()
 	t.dirtyLocked()
 }
 

@@ -24,6 +24,7 @@ type subscriptions struct {
 	responded bool
 	round     uint64    // number of the current response
 	lastNack  rejection // the one that was logged last
+	rejects   bool      // a rejection was logged, and not its end
 
 	// nackTimer runs for Options.BackoffBase after a NACK. The next one waits for it.
 	nackTimer timing.Timer

@@ -21,7 +21,7 @@ func (t *subscriptions) liveLocked(sub *subscription, ttl time.Duration) {
 	version := e.version
 	p.core.startLocked(&e.ttlTimer, ttl, func() {
 		expired := t.expired(e.key.name, version, ttl)
-		p.core.logLocked(slog.LevelWarn, "xdslb: resource TTL expired", expired)
+		p.core.beginLocked(e.unavailable(), "xdslb: resource TTL expired", expired)
 		sub.received, t.lapsed = false, true
 		p.cache.failLocked(e, failure{state: DoesNotExist, err: expired.err, drop: true, lapsed: true, kind: eventlog.Deleted, from: p.cfg})
 		p.notify() // the server may be pausing while no resource is missing

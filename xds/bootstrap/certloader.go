@@ -62,11 +62,16 @@ func (l *CertLoader) Files() CertFiles { return l.files }
 // by a separate goroutine.
 func (l *CertLoader) LogTo(logger *slog.Logger) { l.logger.CompareAndSwap(nil, logger) }
 
-// warn logs that the previous contents remain in use.
+// warn logs that the previous contents remain in use or, if err is nil, that the files were read
+// again.
 func (l *CertLoader) warn(read time.Time, err error) {
 	logger := l.logger.Load()
 	if logger == nil {
 		logger = slog.Default()
+	}
+	if err == nil {
+		go logger.Info("xdslb: TLS files can be read again", "roots", cmp.Or(l.files.SPIFFEBundleMapFile, l.files.CACertificateFile), "certificate", l.files.CertificateFile)
+		return
 	}
 	go logger.Warn("xdslb: reading TLS files failed, keeping the previous contents", "read", read, "error", err)
 }
@@ -106,7 +111,7 @@ type loaded[T any] struct {
 	mu      sync.Mutex
 	value   T             // of the last successful read
 	at      time.Time     // start of the last successful read; zero before the first
-	warned  time.Time     // time of the last log line about a failure
+	warned  time.Time     // time of the last log line about a failure; zero after a successful read
 	err     error         // of the last read
 	reading chan struct{} // closed when the current read ends, which serves all callers; nil without a read
 }
@@ -145,7 +150,10 @@ func (l *loaded[T]) get(ctx context.Context, file string, interval time.Duration
 		err = l.err
 	}
 	switch {
+	case err == nil && l.warned.IsZero():
 	case err == nil:
+		l.warned = time.Time{}
+		warn(l.at, nil)
 	case l.at.IsZero():
 		return l.value, err
 	case l.warned.IsZero() || now.Sub(l.warned) >= warnPause:

@@ -283,6 +283,10 @@ func TestCertLoader(t *testing.T) {
 		}
 		write(t, file, first.pem)
 		load(first) // not a minute later
+		synctest.Wait()
+		if got := lines.String(); strings.Count(got, "\n") != 2 || strings.Count(got, "level=INFO") != 1 || !strings.Contains(got, "can be read again") {
+			t.Errorf("the log is %q, want a line that the files can be read again", got)
+		}
 	})
 }
 

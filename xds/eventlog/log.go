@@ -108,6 +108,8 @@ func (l *Log) writeStateLocked(topic, to any, line Line) {
 	s.stop()
 	wait := l.writeLocked(line)
 	switch {
+	case wait == 0 && to == any(resolved{}):
+		delete(l.states, topic)
 	case wait == 0:
 		s.written = to
 	case s.written == nil && l.written[line.key()] == nil:
@@ -125,6 +127,24 @@ func (l *Log) writeStateLocked(topic, to any, line Line) {
 			l.writeStateLocked(topic, to, line)
 		})
 		s.timer = t
+	}
+}
+
+// resolved is the state of a topic that Resolve has set.
+type resolved struct{}
+
+// Resolve writes the line that ends a condition, if a line about the topic was written. A condition
+// whose line was suppressed throughout has no end either.
+func (l *Log) Resolve(topic any, line Line) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch s := l.states[topic]; {
+	case s == nil:
+	case s.written == nil, s.written == any(resolved{}):
+		s.stop()
+		delete(l.states, topic)
+	default:
+		l.writeStateLocked(topic, resolved{}, line)
 	}
 }
 

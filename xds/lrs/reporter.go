@@ -31,7 +31,8 @@ type Options struct {
 	// minutes.
 	BackoffBase, BackoffMax time.Duration
 	// Failed is called, by the reporting goroutine, when a stream has ended before the server's
-	// first response, or could not be opened. If nil, a line is written to slog.Default().
+	// first response, or could not be opened. It is called with nil at the first response after
+	// that. If Failed is nil, lines are written to slog.Default().
 	Failed func(error)
 }
 
@@ -50,7 +51,13 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	if o.Failed == nil {
-		o.Failed = func(err error) { slog.Warn("xdslb: load reporting failed", "error", err) }
+		o.Failed = func(err error) {
+			if err == nil {
+				slog.Info("xdslb: load is reported again")
+				return
+			}
+			slog.Warn("xdslb: load reporting failed", "error", err)
+		}
 	}
 	return o
 }
@@ -73,6 +80,7 @@ type Reporter struct {
 	tasks  sync.WaitGroup
 
 	backoff timing.Backoff // used by run
+	failing bool           // used by run: Failed was called with an error, and not with nil since
 
 	mu       sync.Mutex
 	clusters map[key]*cluster

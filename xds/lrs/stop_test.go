@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"google.golang.org/grpc"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,6 +91,35 @@ func TestFailed(t *testing.T) {
 		r.Close()
 		if len(heard) > 0 {
 			t.Errorf("heard of %v", <-heard)
+		}
+	})
+}
+
+// refusingOnce refuses the first stream.
+type refusingOnce struct {
+	grpc.ClientConnInterface
+	refused atomic.Bool
+}
+
+func (c *refusingOnce) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if !c.refused.Swap(true) {
+		return nil, errors.New("refused")
+	}
+	return c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+}
+
+// TestFailedEnds checks that Failed is called with nil once, at the first response after a failure.
+func TestFailedEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := xdstest.NewNetwork()
+		s := xdstest.New(t, xdstest.Options{Listen: n.Listen, LoadInterval: 10 * time.Second})
+		var got []error
+		r := NewReporter(&refusingOnce{ClientConnInterface: dial(t, s.Addr(), grpc.WithContextDialer(n.Dial))}, node, Options{Failed: func(err error) { got = append(got, err) }})
+		t.Cleanup(r.Close)
+		r.Report("cluster", "service")
+		pass(5 * time.Minute)
+		if len(got) != 2 || got[0] == nil || got[1] != nil {
+			t.Errorf("Failed was called with %v, want an error and nil", got)
 		}
 	})
 }

@@ -28,6 +28,7 @@ func (r *Reporter) run() {
 			err := r.report()
 			r.backoff.End(time.Now(), err == nil, rand.Float64())
 			if err != nil && r.ctx.Err() == nil {
+				r.failing = true
 				r.opts.Failed(err)
 			}
 		case <-r.wake:
@@ -76,6 +77,10 @@ func (r *Reporter) report() error {
 		case resp := <-responses:
 			if stream == nil {
 				stream, last = resp.stream, time.Now()
+				if r.failing {
+					r.failing = false
+					r.opts.Failed(nil)
+				}
 			}
 			want = wantedBy(resp.LoadStatsResponse)
 			interval = max(r.opts.MinInterval, resp.GetLoadReportingInterval().AsDuration())

@@ -102,9 +102,11 @@ func (c *child) update(targets map[string]target, config []byte, list func() res
 
 // onUpdated is called after an update. err is not nil if the policy rejected it.
 func (c *child) onUpdated(err error) {
+	of := stateKey{statePolicy, c.leaf.cluster, c}
 	if err != nil {
-		c.leaf.rec.write(slog.LevelWarn, "xdslb: an LB policy rejected its endpoints or configuration", c.leaf.cluster,
-			slog.String("policy", c.name), slog.String("error", err.Error()))
+		c.leaf.rec.begin(of, msgPolicyRejects, slog.String("policy", c.name), slog.String("error", err.Error()))
+	} else {
+		c.leaf.rec.resolve(of, msgPolicyAccepts, slog.String("policy", c.name))
 	}
 	if c.policy == nil {
 		c.onState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: base.NewErrPicker(err)})
@@ -162,6 +164,7 @@ func (c *child) close() {
 		return
 	}
 	c.closed = true
+	c.leaf.rec.log.EndState(stateKey{statePolicy, c.leaf.cluster, c})
 	c.leaf.rt.Call(func() {
 		if c.policy != nil {
 			c.policy.Close()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // breakerOf returns the circuit breaker of the only cluster.
@@ -399,6 +401,22 @@ func TestCustomErrors(t *testing.T) {
 	if cc.announced != before+1 {
 		t.Error("gRPC got no new picker after the loss of a connection that picked RPCs wait for")
 	}
+}
+
+// TestPolicyRejectionLogged checks that the log has a line when a child policy rejects its
+// configuration, and one when it accepts a later one.
+func TestPolicyRejectionLogged(t *testing.T) {
+	built()
+	book := &kit.Logs{}
+	b, _ := newTestLB(t, Config{Logger: slog.New(book)})
+	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1)))))
+	b.set(configOf(customOf(false, stubA, `{"N": "no number"}`, prio(eps(1)))))
+	book.WantOne(t, "WARN "+msgPolicyRejects, "policy="+stubA, "error=")
+	if found := book.With(msgPolicyAccepts); len(found) > 0 {
+		t.Errorf("before the configuration is accepted: %q", found)
+	}
+	b.set(configOf(customOf(false, stubA, `{"N": 1}`, prio(eps(1)))))
+	book.WantOne(t, "INFO "+msgPolicyAccepts, "policy="+stubA)
 }
 
 // TestCustomUnregistered: a policy that is not in gRPC's registry fails the

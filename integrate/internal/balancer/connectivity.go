@@ -67,6 +67,20 @@ func (p *priority) failureDetails(reason string) (msg, is string) {
 	return msg, reason
 }
 
+// shortfall returns what the priority lacks to get RPCs.
+func (p *priority) shortfall() string {
+	if p.counts == [4]int{} {
+		return fmt.Sprintf("no targets to pick from in priority %d", p.index)
+	}
+	return fmt.Sprintf("no endpoint of priority %d is reachable", p.index)
+}
+
+// unreachable returns why RPCs leave the priority.
+func (p *priority) unreachable() string {
+	about, _ := p.failureDetails("")
+	return p.shortfall() + about
+}
+
 // connectivity aggregates the states of the priority's endpoints, as weighted_target over
 // round_robin does, or by the rules of ring_hash (T-RING-7). Only a priority that connects on
 // demand, or has custom children, is ever IDLE.

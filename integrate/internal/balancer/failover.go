@@ -94,7 +94,7 @@ func (c *cluster) selectPriority() (ch change) {
 		}
 	}
 	if inUse != c.inUse {
-		c.rec.recordPriority(c.cfg.Name, slices.Index(c.priorities, c.inUse), i)
+		c.rec.recordPriority(c.cfg.Name, slices.Index(c.priorities, c.inUse), i, c.inUse.unreachable)
 	}
 	if inUse != c.inUse || !slices.Equal(shares, c.shares) {
 		c.inUse, c.shares = inUse, shares

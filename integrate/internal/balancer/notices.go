@@ -39,10 +39,12 @@ func (r *recorder) recordZones(was, is *picker.Cluster) {
 			r.write(slog.LevelWarn, "xdslb: a cluster has load-aware localities, but prefers none of them, "+
 				"since the node of the bootstrap has no locality", is.Name)
 		}
-		if l.Policy.ZoneAware != nil && l.Origin.Err != nil {
-			r.write(slog.LevelWarn, "xdslb: a cluster has zone-aware routing, but is balanced without it, since the zones of the local cluster are not known. "+
-				"It requires the locality of the node in the bootstrap, and Config.LocalCluster, the name of the EDS resource with the fleet's endpoints", is.Name,
-				slog.String("error", l.Origin.Err.Error()))
+		switch of := (stateKey{name: stateZones, cluster: is.Name}); {
+		case l.Policy.ZoneAware == nil:
+		case l.Origin.Err != nil:
+			r.begin(of, msgNoZones, slog.String("error", l.Origin.Err.Error()))
+		default:
+			r.resolve(of, msgZones)
 		}
 	}
 }

@@ -53,7 +53,7 @@ type prober struct {
 	filled  int64   // when tokens were added last
 	later   bool    // a timer calls round
 	expires bool    // a timer calls expire
-	silence bool    // it has been logged that endpoints do not answer
+	silence bool    // it has been logged that endpoints do not answer, and not that all answer again
 
 	sent, failed uint64 // probes
 }
@@ -209,7 +209,10 @@ func (p *prober) probe(ctx context.Context, t *probeTarget) (r picker.ProbeRepor
 func (p *prober) onAnswer(t *probeTarget, r picker.ProbeReport) {
 	now := p.rt.Now()
 	p.mu.Lock()
+	wasSilent := t.silent
 	t.busy, t.answered, t.silent, t.failures, t.notUntil = false, true, false, 0, 0
+	recovered := wasSilent && p.silence && !p.anySilentLocked()
+	p.silence = p.silence && !recovered
 	if r.GoingAway {
 		t.notUntil = now + int64(awayBackoff)
 	}
@@ -220,10 +223,23 @@ func (p *prober) onAnswer(t *probeTarget, r picker.ProbeReport) {
 	if !current {
 		return
 	}
+	if recovered {
+		p.rec.resolve(stateKey{name: stateProbes, cluster: p.cluster}, msgAnswers)
+	}
 	p.pool.Answer(t.state, r, now)
 	if !expires {
 		p.expire()
 	}
+}
+
+// anySilentLocked reports whether an endpoint does not answer: O(endpoints).
+func (p *prober) anySilentLocked() bool {
+	for _, t := range p.byState {
+		if t.silent {
+			return true
+		}
+	}
+	return false
 }
 
 // onFailure records that an endpoint did not answer. An endpoint that rejects probes, or has
@@ -253,7 +269,7 @@ func (p *prober) onFailure(ctx context.Context, t *probeTarget, err error) {
 		p.pool.SetSilent(t.state, true, now)
 	}
 	if first {
-		p.rec.write(slog.LevelWarn, msgSilence, p.cluster, slog.String("error", err.Error()))
+		p.rec.begin(stateKey{name: stateProbes, cluster: p.cluster}, msgSilence, slog.String("error", err.Error()))
 	}
 }
 

@@ -245,8 +245,8 @@ func TestPrequalSilent(t *testing.T) {
 			t.Errorf("no endpoint answers probes, and RPCs went to %v", rpcs)
 		}
 	})
-	if n := strings.Count(log.String(), msgSilence); n != 1 {
-		t.Errorf("%d lines say that servers are silent:\n%s", n, log.String())
+	if begun, ended := strings.Count(log.String(), msgSilence), strings.Count(log.String(), msgAnswers); begun != 2 || ended != 1 {
+		t.Errorf("%d lines that endpoints do not answer and %d that they answer again, want 2 and 1:\n%s", begun, ended, log.String())
 	}
 }
 

@@ -66,13 +66,21 @@ func (r *recorder) line(level slog.Level, message, cluster string, attrs []slog.
 	return eventlog.Line{Level: level, Message: message, About: cluster, Attrs: append(about, attrs...)}
 }
 
-// stateKey is a state of the channel, or of a cluster, that is logged when it changes.
-type stateKey struct{ name, cluster string }
+// stateKey is a state of the channel, of a cluster, or of a child policy, that is logged when it
+// changes.
+type stateKey struct {
+	name, cluster string
+	child         any // a *child of the cluster, or nil
+}
 
 const (
 	stateServed   = "served"   // whether the target is served
 	stateFailed   = "failed"   // whether RPCs of a cluster fail
 	statePriority = "priority" // the priority that a cluster uses
+	statePolicy   = "policy"   // whether a child policy rejects its endpoints or configuration
+	stateTLS      = "TLS"      // whether backends fail with the latest TLS settings of a cluster
+	stateZones    = "zones"    // whether zone-aware routing is not possible
+	stateProbes   = "probes"   // whether endpoints do not answer probes
 )
 
 // writeState writes a line about a state. The latest line about a state always has the current
@@ -81,15 +89,28 @@ func (r *recorder) writeState(of stateKey, state string, level slog.Level, messa
 	r.log.WriteState(of, state, r.line(level, message, of.cluster, attrs))
 }
 
+// begin writes a warning that a condition exists, which resolve ends.
+func (r *recorder) begin(of stateKey, message string, attrs ...slog.Attr) {
+	r.writeState(of, message, slog.LevelWarn, message, attrs...)
+}
+
+// resolve writes that a condition has ended, if its beginning was written.
+func (r *recorder) resolve(of stateKey, message string, attrs ...slog.Attr) {
+	r.log.Resolve(of, r.line(slog.LevelInfo, message, of.cluster, attrs))
+}
+
 // forget removes the states of a cluster.
 func (r *recorder) forget(cluster string) {
-	r.log.EndState(stateKey{stateFailed, cluster})
-	r.log.EndState(stateKey{statePriority, cluster})
+	for _, name := range []string{stateFailed, statePriority, stateTLS, stateZones, stateProbes} {
+		r.log.EndState(stateKey{name: name, cluster: cluster})
+	}
 }
 
 // msgSilence and msgAsynchronous are messages of probers.
 const (
 	msgSilence = "xdslb: endpoints do not answer probes: picking them by RPC latency; call integrate/probe.Register on the servers"
+
+	msgAnswers = "xdslb: endpoints answer probes again"
 
 	msgAsynchronous = "xdslb: xdslb_prequal is asynchronous on a channel without xDS, which has no interceptor to wait for the answers"
 )
@@ -104,6 +125,15 @@ const (
 	msgFailback     = "xdslb: a cluster returns to a higher priority"
 	msgEjected      = "xdslb: endpoint ejected as an outlier"
 	msgReturned     = "xdslb: ejected endpoint returned"
+
+	msgPolicyRejects = "xdslb: an LB policy rejected its endpoints or configuration"
+	msgPolicyAccepts = "xdslb: an LB policy accepted its endpoints and configuration"
+	msgTLSFails      = "xdslb: a backend cannot be connected with other TLS settings or hostnames of its cluster: " +
+		"the connection with the previous settings stays in use, and the new settings are retried"
+	msgTLSWorks = "xdslb: no connections with previous TLS settings of a cluster remain"
+	msgNoZones  = "xdslb: a cluster has zone-aware routing, but is balanced without it, since the zones of the local cluster are not known. " +
+		"It requires the locality of the node in the bootstrap, and Config.LocalCluster, the name of the EDS resource with the fleet's endpoints"
+	msgZones = "xdslb: a cluster is balanced by zones"
 )
 
 // record adds an event with the current time to the journal, and logs events of interest to an
@@ -123,9 +153,9 @@ func (r *recorder) record(ev eventlog.Event, endpoint func() string) {
 			r.writeState(stateKey{name: stateServed}, msgServedAgain, slog.LevelInfo, msgServedAgain)
 		}
 	case eventlog.ClusterFailed:
-		r.writeState(stateKey{stateFailed, ev.Cluster}, msgUnavailable, slog.LevelWarn, msgUnavailable, slog.String("error", ev.Error))
+		r.writeState(stateKey{name: stateFailed, cluster: ev.Cluster}, msgUnavailable, slog.LevelWarn, msgUnavailable, slog.String("error", ev.Error))
 	case eventlog.ClusterRecovered:
-		r.writeState(stateKey{stateFailed, ev.Cluster}, msgRecovered, slog.LevelInfo, msgRecovered)
+		r.writeState(stateKey{name: stateFailed, cluster: ev.Cluster}, msgRecovered, slog.LevelInfo, msgRecovered)
 	}
 	if r.journal.Add(&ev) && endpoint != nil {
 		ev.Endpoint = endpoint()
@@ -143,10 +173,10 @@ func (r *recorder) recordConnection(kind eventlog.Kind, cluster, leaf string, en
 }
 
 // recordPriority records that a cluster uses another priority. Priorities are counted over all
-// leaves of the cluster; -1 means no priority.
-func (r *recorder) recordPriority(cluster string, from, to int) {
+// leaves of the cluster; -1 means no priority. cause returns why RPCs leave the previous priority.
+func (r *recorder) recordPriority(cluster string, from, to int, cause func() string) {
 	r.record(eventlog.Event{Kind: eventlog.PriorityChanged, Cluster: cluster, Change: fmt.Sprintf("priority %s to %s", priorityName(from), priorityName(to))}, nil)
-	of := stateKey{statePriority, cluster}
+	of := stateKey{name: statePriority, cluster: cluster}
 	if from >= 0 {
 		direction := "up"
 		if to < 0 || to > from {
@@ -159,10 +189,12 @@ func (r *recorder) recordPriority(cluster string, from, to int) {
 		return
 	}
 	level, message := slog.LevelInfo, msgFailback
+	attrs := []slog.Attr{slog.Int("from_priority", from), slog.Int("to_priority", to)}
 	if to > from {
 		level, message = slog.LevelWarn, msgFailover
+		attrs = append(attrs, slog.String("error", eventlog.Cut(cause())))
 	}
-	r.writeState(of, priorityName(to), level, message, slog.Int("from_priority", from), slog.Int("to_priority", to))
+	r.writeState(of, priorityName(to), level, message, attrs...)
 }
 
 func priorityName(i int) string {

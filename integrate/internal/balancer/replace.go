@@ -90,6 +90,7 @@ func (c *conn) unlinkReplacement() {
 	delete(c.leaf.replacements, c)
 	if len(c.leaf.replacements) == 0 {
 		c.leaf.replacements = nil // it may have been large before
+		c.leaf.rec.resolve(stateKey{name: stateTLS, cluster: c.leaf.cluster}, msgTLSWorks)
 	}
 	c.replacement, other.replacement = false, false
 }
@@ -192,6 +193,5 @@ func (l *common) noteReplacementFailed(err error) {
 		return
 	}
 	l.replacementFailed = true
-	l.rec.write(slog.LevelWarn, "xdslb: a backend cannot be connected with other TLS settings or hostnames of its cluster: "+
-		"the connection with the previous settings stays in use, and the new settings are retried", l.name, slog.String("error", err.Error()))
+	l.rec.begin(stateKey{name: stateTLS, cluster: l.cluster}, msgTLSFails, slog.String("error", err.Error()))
 }

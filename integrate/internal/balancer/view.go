@@ -149,10 +149,8 @@ func (c *cluster) failureText() (msg, reason string) {
 		if slices.ContainsFunc(c.cfg.Leaves, func(l picker.Leaf) bool { return c.refuses(&l) }) {
 			reason = ReasonTLS
 		}
-	case p.counts == [4]int{}:
-		msg = fmt.Sprintf("xdslb: cluster %q: no targets to pick from in priority %d", c.cfg.Name, p.index)
 	default:
-		msg = fmt.Sprintf("xdslb: cluster %q: no endpoint of priority %d is reachable", c.cfg.Name, p.index)
+		msg = fmt.Sprintf("xdslb: cluster %q: %s", c.cfg.Name, p.shortfall())
 	}
 	if p != nil {
 		var about string

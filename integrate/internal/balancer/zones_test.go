@@ -37,6 +37,15 @@ func TestZonesLoggedOnce(t *testing.T) {
 				t.Errorf("step %d: %d lines, want %d:\n%s", i, n, step.lines, log.String())
 			}
 		}
+		c := clusterOf("c", prio(eps(1)))
+		c.Leaves[0].Policy.ZoneAware = &picker.ZoneAware{Enabled: 1}
+		c.Leaves[0].Origin = &picker.Origin{}
+		b.Update(configOf(c))
+		b.calm()
+		pass(time.Second)
+		if n := strings.Count(log.String(), msgZones); n != 1 {
+			t.Errorf("%d lines that zones are known, want 1:\n%s", n, log.String())
+		}
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -102,5 +103,44 @@ func (l *Logs) WantOne(t testing.TB, texts ...string) {
 	WaitFor(t, fmt.Sprintf("a log line with %q", texts), func() bool { return len(l.With(texts...)) > 0 })
 	if found := l.With(texts...); len(found) != 1 {
 		t.Errorf("the log has %d lines with %q, want 1: %q", len(found), texts, found)
+	}
+}
+
+// A LogPair has the messages that begin and end a condition.
+type LogPair struct{ Begin, End string }
+
+// LogPairs returns the rows of a page's table of log lines that name a test, by the message that
+// begins the condition.
+func LogPairs(t testing.TB, page, test string) map[string]LogPair {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs := map[string]LogPair{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || !strings.Contains(cells[3], "`"+test+"`") {
+			continue
+		}
+		begin, end := strings.Split(cells[1], "`"), strings.Split(cells[2], "`")
+		if len(begin) == 3 && len(end) == 3 {
+			pairs[begin[1]] = LogPair{strings.TrimSpace(begin[0]) + " " + begin[1], "INFO " + end[1]}
+		}
+	}
+	if len(pairs) == 0 {
+		t.Fatalf("%s has no log lines for %s", page, test)
+	}
+	return pairs
+}
+
+// WantPair fails the test unless the log has one line that begins a condition and one later line
+// that ends it, each with the texts.
+func (l *Logs) WantPair(t testing.TB, pair LogPair, texts ...string) {
+	t.Helper()
+	l.WantOne(t, append(texts, pair.Begin)...)
+	l.WantOne(t, append(texts, pair.End)...)
+	if text := l.String(); strings.Index(text, pair.Begin) > strings.Index(text, pair.End) {
+		t.Errorf("the log has %q before %q:\n%s", pair.End, pair.Begin, text)
 	}
 }
