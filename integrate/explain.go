@@ -49,7 +49,7 @@ func (r *xdsResolver) explain(ctx context.Context, method string) (*report.Expla
 		x, err := balancer.Explain(ctx, b, method)
 		switch {
 		case err == nil:
-			x.Patched = r.patched()
+			x.Patched = patched(r.patches())
 			return x, nil
 		case err != balancer.ErrNoConfiguration:
 			return nil, fmt.Errorf("xdslb: channel %q cannot be served: %w", r.Channel.Target, err)

@@ -115,10 +115,7 @@ func (r *xdsResolver) status(detailed bool) report.TargetStatus {
 
 // addResources adds the resources that the target depends on, and the patches of the overlay.
 func (r *xdsResolver) addResources(s *report.TargetStatus) {
-	patches := r.overlay.Overlay().Patches()
-	for _, p := range patches {
-		s.Overlay = append(s.Overlay, report.PatchStatus{Patch: p.String(), Resource: p.Resource, Name: p.Name, Target: p.Target})
-	}
+	s.Overlay = r.patches()
 	if err := r.overlay.Err(); err != nil {
 		s.OverlayError = err.Error()
 	}
@@ -132,23 +129,43 @@ func (r *xdsResolver) addResources(s *report.TargetStatus) {
 			out.Age = s.Time.Sub(res.Updated).Seconds()
 		}
 		for o := range outcomes(&res) {
-			i := slices.IndexFunc(patches, func(p overlay.Patch) bool { return p.Ref == o.Patch })
-			if i < 0 {
-				continue // the overlay has just changed
-			}
-			name := out.Type + " " + out.Name
-			switch p := &s.Overlay[i]; {
-			case o.Err != nil:
-				p.Skipped = append(p.Skipped, name+": "+o.Err.Error())
-			case o.Changed:
-				p.Changed = append(p.Changed, name)
+			if o.Changed {
 				out.Patches = append(out.Patches, o.Patch.String())
-			default:
-				p.Unchanged = append(p.Unchanged, name)
 			}
 		}
 		s.Resources = append(s.Resources, out)
 	}
+}
+
+// patches returns the patches of the overlay, and their effect on the resources of the target.
+func (r *xdsResolver) patches() []report.PatchStatus {
+	return patches(r.overlay, r.view.TargetResources(r.Listener, r.Authority))
+}
+
+// patches returns the patches of an overlay, and their effect on resources.
+func patches(source *overlay.Source, resources iter.Seq[xds.ResourceStatus]) (list []report.PatchStatus) {
+	all := source.Overlay().Patches()
+	for _, p := range all {
+		list = append(list, report.PatchStatus{Patch: p.String(), Resource: p.Resource, Name: p.Name, Target: p.Target})
+	}
+	for res := range resources {
+		name := fmt.Sprintf("%v %s", res.Type, res.Name)
+		for o := range outcomes(&res) {
+			i := slices.IndexFunc(all, func(p overlay.Patch) bool { return p.Ref == o.Patch })
+			if i < 0 {
+				continue // the overlay has just changed
+			}
+			switch p := &list[i]; {
+			case o.Err != nil:
+				p.Skipped = append(p.Skipped, name+": "+o.Err.Error())
+			case o.Changed:
+				p.Changed = append(p.Changed, name)
+			default:
+				p.Unchanged = append(p.Unchanged, name)
+			}
+		}
+	}
+	return list
 }
 
 // outcomes iterates over the outcomes of patches for a resource of a target.
@@ -164,13 +181,11 @@ func outcomes(res *xds.ResourceStatus) iter.Seq[overlay.Outcome] {
 	}
 }
 
-// patched describes the resources that patches of the overlay have changed.
-func (r *xdsResolver) patched() (list []string) {
-	for res := range r.view.TargetResources(r.Listener, r.Authority) {
-		for o := range outcomes(&res) {
-			if o.Changed {
-				list = append(list, fmt.Sprintf("%v %s, by %v", res.Type, res.Name, o.Patch))
-			}
+// patched describes the resources that patches have changed.
+func patched(patches []report.PatchStatus) (list []string) {
+	for i := range patches {
+		for _, resource := range patches[i].Changed {
+			list = append(list, resource+", by "+patches[i].Patch)
 		}
 	}
 	return list

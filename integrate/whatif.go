@@ -21,6 +21,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/integrate/report"
+	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
@@ -42,8 +43,9 @@ type WhatIf struct {
 	// States has the states of endpoints by their first address; the default is READY.
 	States map[netip.AddrPort]connectivity.State
 	// Config is the channel's configuration. Only the fields that affect picks are used: Policies,
-	// IgnoreEndpointWeights, DefaultMaxRequests, LocalCluster, MaxHashBytes of Resources, and the
-	// Bootstrap, if it is set, for certificate providers, trusted_xds_server and the locality of the node.
+	// IgnoreEndpointWeights, DefaultMaxRequests, LocalCluster, MaxHashBytes of Resources, the Overlay
+	// and XDSLB_OVERLAY, and the Bootstrap, if it is set, for certificate providers, trusted_xds_server
+	// and the locality of the node.
 	Config Config
 }
 
@@ -69,7 +71,7 @@ func ExplainWhatIf(ctx context.Context, w WhatIf) (*report.Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.Target = w.Target
+	x.Target, x.Patched = w.Target, patched(s.patches)
 	return x, nil
 }
 
@@ -81,7 +83,7 @@ func InspectWhatIf(w WhatIf) (*report.TargetStatus, error) {
 		return nil, err
 	}
 	defer s.Close()
-	return s.Inspect(w.Target), nil
+	return s.inspect(w.Target), nil
 }
 
 // InspectTargets is InspectWhatIf for several targets of the same resources, which are read once.
@@ -102,7 +104,7 @@ func InspectTargets(w WhatIf, targets []string) ([]report.TargetStatus, error) {
 			list[i] = report.TargetStatus{Target: target, Error: err.Error()}
 			continue
 		}
-		list[i] = *s.Inspect(target)
+		list[i] = *s.inspect(target)
 		s.Close()
 	}
 	return list, nil
@@ -123,8 +125,20 @@ func PickWhatIf(ctx context.Context, w WhatIf, rpcs int) (*report.Picks, error) 
 	return s.Picks(ctx, w.Method, rpcs), ctx.Err()
 }
 
+// simulation is a balancer with resources of a file.
+type simulation struct {
+	*balancer.Simulation
+	patches []report.PatchStatus
+}
+
+func (s *simulation) inspect(target string) *report.TargetStatus {
+	status := s.Inspect(target)
+	status.Overlay = s.patches
+	return status
+}
+
 // simulate returns a balancer with the resources of w.
-func (w *WhatIf) simulate() (*balancer.Simulation, error) {
+func (w *WhatIf) simulate() (*simulation, error) {
 	f, err := w.open()
 	if err != nil {
 		return nil, err
@@ -176,23 +190,38 @@ func (w *WhatIf) open() (f *file, err error) {
 func (f *file) close() { f.client.Release() }
 
 // simulate returns a balancer with the configuration of a target.
-func (f *file) simulate(w *WhatIf) (*balancer.Simulation, error) {
+func (f *file) simulate(w *WhatIf) (*simulation, error) {
 	listener, authority, err := w.names(f.boot)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // in case of a defect
 	defer cancel()
-	patches, err := w.Config.overlay()
+	source, err := w.Config.overlay()
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := f.client.View(patches, w.Target).Fetch(ctx, listener, authority)
+	view := f.client.View(source, w.Target)
+	defer view.Watch(listener, authority, keep{})() // until the outcomes of patches are read
+	cfg, err := view.Fetch(ctx, listener, authority)
 	if err != nil {
 		return nil, err
 	}
-	return balancer.Simulate(cfg, w.options().options(), w.States)
+	s, err := balancer.Simulate(cfg, w.options().options(), w.States)
+	if err != nil {
+		return nil, err
+	}
+	return &simulation{s, patches(source, view.TargetResources(listener, authority))}, nil
 }
+
+// keep is a Watcher that keeps a target subscribed.
+type keep struct{}
+
+// Update implements xds.Watcher.
+func (keep) Update(*picker.Config) {}
+
+// Error implements xds.Watcher.
+func (keep) Error(error) {}
 
 // names returns the names of the listener and of the authority.
 func (w *WhatIf) names(boot *bootstrap.Config) (listener, authority string, err error) {

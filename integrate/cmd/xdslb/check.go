@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/integrate/report"
@@ -31,13 +32,14 @@ import (
 )
 
 var checkCommand = command{
-	name: "check", args: "", summary: "check the bootstrap, its files and its servers",
+	name: "check", args: "[TARGET]", summary: "check the bootstrap, its files and its servers",
 	about: "Reads the bootstrap and the overlay like a channel, and all files that the\n" +
 		"bootstrap names. It checks that\n" +
 		"certificates are valid, when they expire, and that the client certificate was\n" +
 		"issued by the roots. Then it connects to each xDS server and opens an ADS stream\n" +
 		"without requests, in the variant that a client would use first, and in the other\n" +
-		"one if the server does not implement it. The exit code is 1 if there are problems.",
+		"one if the server does not implement it. With a target, it shows which of the\n" +
+		"target's resources the overlay changes. The exit code is 1 if there are problems.",
 	example: "xdslb check -b /etc/xds/bootstrap.json -expiry 168h",
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var boot bootstrapFlag
@@ -47,12 +49,18 @@ var checkCommand = command{
 		offline := fs.Bool("offline", false, "do not connect to the servers")
 		patches := fs.String("overlay", os.Getenv("XDSLB_OVERLAY"), "overlay to check (default $XDSLB_OVERLAY)")
 		return func(args []string) (bool, error) {
-			if err := want(args); err != nil {
-				return false, err
+			if len(args) > 1 || len(args) == 1 && *offline {
+				return false, want(args)
 			}
 			c := &checker{e: e, expiry: *expiry}
-			c.overlay(*patches)
-			c.check(&boot, *timeout, *offline)
+			o := c.overlay(*patches)
+			cfg, document := c.bootstrap(&boot)
+			if cfg != nil && !*offline {
+				c.servers(cfg, boot.delta, *timeout)
+			}
+			if len(args) == 1 && !c.failed() {
+				c.target(fullTarget(args[0]), document, boot.delta, *timeout, o, *patches)
+			}
 			if e.json {
 				return c.wrong(), e.printJSON(c.Findings)
 			}
@@ -87,34 +95,69 @@ func (c *checker) wrong() bool {
 	return slices.ContainsFunc(c.Findings, func(f Finding) bool { return f.Verdict != "ok" })
 }
 
+// failed reports whether there are failures.
+func (c *checker) failed() bool {
+	return slices.ContainsFunc(c.Findings, func(f Finding) bool { return f.Verdict == "FAIL" })
+}
+
 // overlay checks the file of the overlay, if there is one.
-func (c *checker) overlay(file string) {
+func (c *checker) overlay(file string) *overlay.Overlay {
 	if file == "" {
-		return
+		return nil
 	}
 	text, err := readFile(file)
 	if err != nil {
 		c.add("FAIL", "overlay", "%v", err)
-		return
+		return nil
 	}
 	o, err := overlay.Parse("file "+file, text)
 	if err != nil {
 		c.add("FAIL", "overlay", "%v", err)
-		return
+		return nil
 	}
 	c.add("ok", "overlay", "%s, patches: %d", file, len(o.Patches()))
+	return o
 }
 
-func (c *checker) check(boot *bootstrapFlag, timeout time.Duration, offline bool) {
+// target requests the resources of a target, and shows the effect of the overlay, which is in a file,
+// on them.
+func (c *checker) target(target string, boot []byte, delta bool, timeout time.Duration, o *overlay.Overlay, file string) {
+	_ = os.Setenv("XDSLB_OVERLAY", file) // -overlay replaces it
+	resources, err := c.e.fetch(boot, target, delta, timeout)
+	if err != nil {
+		c.add("FAIL", "target "+target, "%v", err)
+		return
+	}
+	s, err := integrate.InspectWhatIf(integrate.WhatIf{Target: target, Resources: resources, Config: integrate.Config{Bootstrap: boot}})
+	if err != nil {
+		c.add("FAIL", "target "+target, "%v", err)
+		return
+	}
+	c.add("ok", "target "+target, "clusters: %d", len(s.Clusters))
+	patches := o.Patches()
+	for i := range s.Overlay {
+		p, verdict := &s.Overlay[i], "ok"
+		switch {
+		case p.Skipped != nil:
+			verdict = "FAIL"
+		case p.Changed == nil && p.Unchanged == nil && patches[i].HasTarget(target):
+			verdict = "warn"
+		}
+		c.add(verdict, fmt.Sprintf("patches[%d]", i), "%s", p.Effect())
+	}
+}
+
+// bootstrap checks the bootstrap and the files that it names. It returns nil if it is invalid.
+func (c *checker) bootstrap(boot *bootstrapFlag) (cfg *bootstrap.Config, text []byte) {
 	text, from, err := boot.read()
 	if err != nil {
 		c.add("FAIL", "bootstrap", "%v", err)
-		return
+		return nil, nil
 	}
-	cfg, err := xdstls.BootstrapParser().Parse(from, text)
+	cfg, err = xdstls.BootstrapParser().Parse(from, text)
 	if err != nil {
 		c.add("FAIL", "bootstrap", "%v", err)
-		return
+		return nil, nil
 	}
 	c.add("ok", "bootstrap", "%s, node %q", from, cfg.Node().GetId())
 	if cfg.Node().GetId() == "" {
@@ -127,6 +170,11 @@ func (c *checker) check(boot *bootstrapFlag, timeout time.Duration, offline bool
 		c.provider("certificate provider "+name, cfg.CertProviders[name])
 	}
 	c.credentialFiles(text)
+	return cfg, text
+}
+
+// servers checks the servers of the bootstrap.
+func (c *checker) servers(cfg *bootstrap.Config, delta bool, timeout time.Duration) {
 	servers := slices.Clone(cfg.Servers)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Authorities)) {
 		for _, s := range cfg.Authorities[name].Servers {
@@ -136,9 +184,7 @@ func (c *checker) check(boot *bootstrapFlag, timeout time.Duration, offline bool
 		}
 	}
 	for _, s := range servers {
-		if !offline {
-			c.server(s, boot.delta || s.Delta, timeout)
-		}
+		c.server(s, delta || s.Delta, timeout)
 	}
 }
 

@@ -235,7 +235,15 @@ func TestOverlay(t *testing.T) {
 	if err := os.WriteFile(saved, []byte(dump.out), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add", "-f", saved}, "0 of 9 RPCs in flight")
+	wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add", "-f", saved}, "0 of 9 RPCs in flight", "Changed by the overlay: Cluster orders, by file "+file+": patches[0]")
+	wantCall(t, exitFinding, []string{"check", "orders"}, "ok   target xds:///orders: clusters: 1", "ok   patches[0]: changes Cluster orders",
+		"FAIL patches[1]: skipped for Cluster orders: ", "warn patches[2]: matches no resource")
+	write(`{"resource": "cluster", "name": "orders", "merge": {"circuit_breakers": {"thresholds": [{"max_requests": 9}]}}},
+		{"resource": "cluster", "name": "orders", "target": "xds:///other", "merge": {"lb_policy": "CLUSTER_PROVIDED"}}`)
+	t.Setenv("XDSLB_OVERLAY", "")
+	wantCall(t, exitOK, []string{"check", "orders", "-overlay", file}, "patches[0]: changes Cluster orders", "ok   patches[1]: matches no resource")
+	wantCall(t, exitFinding, []string{"check", "nothing", "-timeout", "300ms"}, "FAIL target xds:///nothing: ")
+	wantCall(t, exitUsage, []string{"check", "orders", "-offline"})
 }
 
 // TestControlPlane: check, dump, explain, pick and watch by a control plane.
