@@ -51,9 +51,10 @@ func (l *common) noteError(t *tally, err error) {
 }
 
 // delegates reports whether child policies connect the endpoints: see group.
-func (l *common) delegates() bool {
-	k := l.cfg.Policy.Kind
-	return k == picker.PolicyCustom || k == picker.PolicyPickFirst
+func (l *common) delegates() bool { return delegates(&l.cfg.Policy) }
+
+func delegates(p *picker.Policy) bool {
+	return p.Kind == picker.PolicyCustom || p.Kind == picker.PolicyPickFirst
 }
 
 // checksHealth reports whether connections of the leaf are READY only once a health check reports

@@ -64,8 +64,12 @@ func (l *leaf) configure(was *picker.Leaf, moved bool, changes *eventlog.Changes
 			moved = true
 			l.replaceConns()
 		}
-		if !sameHealthCheck(was, l.cfg) {
+		rechecked := !sameHealthCheck(was, l.cfg)
+		if rechecked {
 			l.recheckHealth()
+		}
+		if rechecked || delegates(&was.Policy) != l.delegates() { // child policies do not use the cluster's check
+			l.recheckReplacements()
 		}
 	}
 	l.updateDetection()

@@ -104,7 +104,7 @@ func origin(p *picker.Policy, clients uint32) *picker.Origin {
 type policyWords picker.Policy
 
 func (p *policyWords) String() string {
-	names := []string{"EDF", "round robin", "ring hash", "Maglev", "least request", "client WRR", "pick_first", "custom", "least latency", "prequal"}
+	names := []string{"EDF", "round robin", "ring hash", "Maglev", "least request", "client WRR", "pick_first", "custom", "least latency", "prequal", "random"}
 	s := names[p.Kind]
 	if p.Custom != nil {
 		s += " " + p.Custom.Name
@@ -125,9 +125,4 @@ func (p *policyWords) String() string {
 		s += ", load-aware"
 	}
 	return s
-}
-
-// delegates reports whether a policy connects the endpoints itself.
-func delegates(p *picker.Policy) bool {
-	return p.Kind == picker.PolicyCustom || p.Kind == picker.PolicyPickFirst
 }

@@ -143,6 +143,16 @@ func (c *conn) onReplacementState(s balancer.SubConnState) {
 	}
 }
 
+// recheckReplacements applies a changed health check, or its end, to READY replacements.
+func (l *common) recheckReplacements() {
+	for c := range l.replacements {
+		if c.replacement && c.state == picker.Ready {
+			c.stopHealthWatch()
+			c.onReplacementState(balancer.SubConnState{ConnectivityState: connectivity.Ready})
+		}
+	}
+}
+
 // takeOver puts a READY replacement into force, and shuts the previous connection down. The
 // change is invisible to a child policy, unless it has a producer on the connection. The
 // producer ends with the connection, so the policy sees a connection that was lost and is back.

@@ -361,3 +361,45 @@ func TestReplacementIsHealthy(t *testing.T) {
 	r.wantServing(fresh)
 	r.wantShut(true, old)
 }
+
+// TestReplacementFollowsHealthCheck: a READY replacement that waits for the health check takes over
+// when an update removes the check, or has a child policy connect the endpoints. Its watch follows
+// the check's service.
+func TestReplacementFollowsHealthCheck(t *testing.T) {
+	checked := func(service string, c *picker.Cluster) *picker.Cluster {
+		c.Leaves[0].HealthCheck = &picker.HealthCheck{Service: service}
+		return c
+	}
+	for _, tt := range []struct {
+		name    string
+		to      *picker.Cluster
+		over    bool
+		service string // that the replacement watches
+	}{
+		{"no health check", clusterOf("c", prio(eps(1))), true, ""},
+		{"a custom policy", checked("s", customOf(true, stubA, `{}`, prio(eps(1)))), true, ""},
+		{"another service", checked("other", clusterOf("c", prio(eps(1)))), false, "other"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReplacing(t, Config{})
+				r.use(clusterOf("c", prio(eps(1))))
+				old := r.cc.conn(t, 1)
+				r.to(old, ready)
+				r.change(checked("s", clusterOf("c", prio(eps(1)))))
+				fresh := r.next(1, old)
+				r.to(fresh, ready) // the watch is not answered
+				r.wantShut(false, old, fresh)
+				l := r.clusters["c"].leaves[0]
+				r.use(tt.to)
+				r.wantShut(tt.over, old)
+				r.wantShut(false, fresh)
+				for c, w := range l.watches {
+					if c.sc == connector(fresh) && w.service != tt.service {
+						t.Errorf("the replacement watches service %q, want %q", w.service, tt.service)
+					}
+				}
+			})
+		})
+	}
+}
