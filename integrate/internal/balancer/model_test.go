@@ -20,6 +20,7 @@ import (
 //	modelgrpc_test.go      modelChannel: gRPC's side, with SubConns that keep gRPC's rules
 //	modelpolicydraw_test.go any policy, drawn at random
 //	modelpolicies_test.go  custom policies, good and bad
+//	modelhealth_test.go    the health services of backends (A17)
 //	modelrpc_test.go       modelRPC: an RPC from its first pick to its end
 //	modelloads_test.go     the servers that load is reported to, and what they should hear
 //	modelinside_test.go    all that the model knows of the inside of this package

@@ -170,7 +170,7 @@ func (t *trial) checkPick(r *modelRPC, c *planeCluster) {
 		t.Fatalf("%v went to %v, which was removed", r, r.conn)
 	case e.Health == picker.Draining && !(l.lasting && t.isHost(r, e)):
 		t.Fatalf("%v went to %v, which drains", r, r.conn)
-	case t.options.HealthCheckService != "" && !delegates(&l.policy) && !t.usable(r.conn):
+	case !delegates(&l.policy) && !t.usable(r.conn):
 		t.Fatalf("%v went to %v, whose health was not checked", r, r.conn)
 	case r.authority != t.authorityFor(e):
 		t.Fatalf("%v went to %v with the authority %q, of %v, want %q (A81)", r, r.conn, r.authority, e.Addr, t.authorityFor(e))
@@ -212,8 +212,13 @@ func (t *trial) isReady(p tier) bool {
 }
 
 // usable reports whether a connection can be picked: it is READY, and its server
-// SERVING if the channel asks.
+// SERVING if the cluster or the channel asks. Endpoints with several addresses, and other policies'
+// connections, are checked by gRPC.
 func (t *trial) usable(conn *modelConn) bool {
+	l := t.leafOf(conn.number)
+	if _, e := t.clusterOf(l).find(conn.number); e != nil && l.sentCheck > 0 && !multiAddressed(e) && !delegates(&l.sent) {
+		return conn.takesRPCs() && t.grpc.backends.reports(conn, healthCheck(l.sentCheck).Service)
+	}
 	return conn.takesRPCs() && (t.options.HealthCheckService == "" || conn.isHealthy())
 }
 
@@ -279,7 +284,7 @@ func (t *trial) checkConns() {
 // isReplacement reports whether a connection may be there to replace another of the
 // same endpoint's, after a change of TLS settings or, with auto_host_sni, of the hostname.
 func (t *trial) isReplacement(conn, old *modelConn, e *picker.Endpoint) bool {
-	return (t.options.ReconnectOnTLSChange || t.creds != nil) && e.Health != picker.Draining && !(conn.takesRPCs() && old.takesRPCs()) && t.leafOf(conn.number).sentTLS > 0
+	return (t.options.ReconnectOnTLSChange || t.creds != nil) && e.Health != picker.Draining && !(t.usable(conn) && t.usable(old)) && t.leafOf(conn.number).sentTLS > 0
 }
 
 // checkSettings checks, in the calm, that no connection is made by TLS settings that

@@ -34,6 +34,7 @@ func (t *trial) converge() {
 	t.inFlight = nil
 	t.landAll()
 	t.push()
+	t.heal()
 	const soon = 40 // seconds: a failover, an ejection, policies of others
 	for s := 0; !t.served(); s++ {
 		if s == soon {

@@ -44,6 +44,8 @@ type modelChannel struct {
 	settings func(number int) int
 	// shake makes the handshake of a connection that begins.
 	shake func(*modelConn)
+	// backends has the health services of backends.
+	backends *modelHealth
 }
 
 // MetricsRecorder implements balancer.ClientConn: nobody records.
@@ -74,6 +76,8 @@ type modelConn struct {
 	lent     bool                   // to a custom policy, or pick_first, at some time
 	target   *attributes.Attributes // of the address
 	hostname string                 // by which it was made
+	// unwatched are the services that the backend has no health service for, since it was READY.
+	unwatched []string
 }
 
 func (cc *modelChannel) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
@@ -155,12 +159,15 @@ func (c *modelConn) GetOrBuildProducer(pb balancer.ProducerBuilder) (balancer.Pr
 		c.cc.streams += n
 	}
 	count(1)
-	p, stop := pb.Build(moody{})
+	p, stop := pb.Build(moody{conn: c})
 	return p, func() { stop(); count(-1) }
 }
 
 // moody is a connection to a server whose answers to probes are anything.
-type moody struct{ silent }
+type moody struct {
+	silent
+	conn *modelConn
+}
 
 func (m moody) Invoke(ctx context.Context, method string, in, out any, opts ...grpc.CallOption) error {
 	switch rand.IntN(8) {
@@ -239,6 +246,10 @@ func (c *modelConn) announce(to connectivity.State) {
 		c.health, c.healthy = nil, false
 	}
 	c.cc.mu.Unlock()
+	if to != connectivity.Ready && c.cc.backends != nil {
+		c.cc.backends.end(c)
+		c.unwatched = nil
+	}
 	if to == connectivity.Connecting && c.cc.shake != nil {
 		c.cc.shake(c)
 	}

@@ -26,6 +26,7 @@ var ops = []op{
 	{40, (*trial).connections},
 	{5, (*trial).outage},
 	{8, (*trial).recovery},
+	{5, (*trial).sicken},
 	{14, (*trial).traffic},
 	{3, (*trial).volleys},
 	{6, (*trial).takeOff},

@@ -56,6 +56,8 @@ type planeLeaf struct {
 	outlier         bool
 	several         bool // every third endpoint has two addresses
 	swapped         bool // in the other order
+	check           int  // the health check, as it is to be: see healthCheck
+	sentCheck       int  // as it was sent
 	lasting         bool // sessions stay with endpoints that drain
 	hollow          bool // a priority 0 without endpoints comes first
 	spots           map[int]spot
@@ -106,6 +108,7 @@ func newPlane(rng *rand.Rand) *plane {
 			}
 			l.policy, l.clients = randomPolicy(rng), rng.Uint32N(8)
 			l.retries = randomRetries(rng)
+			l.check = max(0, rng.IntN(5)-2)
 			for range 1 + rng.IntN(6) {
 				l.spots[rng.IntN(endpointsPerLeaf)] = spot{priority: rng.IntN(2), zone: rng.IntN(zones), weight: 1}
 			}
@@ -126,7 +129,7 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 	n := rng.IntN(endpointsPerLeaf)
 	at, there := l.spots[n]
 	c.stale = true
-	switch rng.IntN(28) {
+	switch rng.IntN(30) {
 	case 0, 1, 2:
 		l.policy, l.clients = randomPolicy(rng), rng.Uint32N(8)
 		say("%s: policy %v", l.name, (*policyWords)(&l.policy))
@@ -178,6 +181,9 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 			l.spots[n] = at
 		}
 		say("%s: %d weight %d, addresses swapped %v", l.name, l.first+n, at.weight, l.swapped)
+	case 28, 29:
+		l.check = rng.IntN(3)
+		say("%s: health check %d", l.name, l.check)
 	case 20:
 		l.tls++
 		say("%s: TLS settings %d", l.name, l.tls)
@@ -205,7 +211,7 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 // succeed notes what the policy that was sent before leaves to its successor.
 func (l *planeLeaf) succeed() {
 	was := l.sent
-	l.sent, l.sentTLS, l.sentRetries = l.policy, l.tls, l.retries
+	l.sent, l.sentTLS, l.sentRetries, l.sentCheck = l.policy, l.tls, l.retries, l.check
 	if reflect.DeepEqual(was, l.policy) {
 		return
 	}
@@ -307,6 +313,7 @@ func (l *planeLeaf) render() picker.Leaf {
 	out := picker.Leaf{Name: l.realName, Service: l.service, MaxRequests: l.max, Retries: l.retries, Policy: l.policy, Origin: origin(&l.policy, l.clients)}
 	out.Load.Server, out.Override.Draining = l.server, l.lasting
 	out.TLS = l.secured(l.tls)
+	out.HealthCheck = healthCheck(l.check)
 	if l.outlier {
 		out.Outlier = &picker.OutlierDetection{
 			Interval: time.Second, BaseEjectionTime: 2 * time.Second, MaxEjectionTime: maxEjection, MaxEjectionPercent: 100,
@@ -368,7 +375,7 @@ func (l *planeLeaf) endpoint(n int, at spot) picker.Endpoint {
 
 func (l *planeLeaf) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %v, service %s, LRS %v, max %d, outlier %v;", l.name, (*policyWords)(&l.policy), l.service, l.server != "", l.max, l.outlier)
+	fmt.Fprintf(&b, "%s: %v, service %s, LRS %v, max %d, outlier %v, health check %d;", l.name, (*policyWords)(&l.policy), l.service, l.server != "", l.max, l.outlier, l.check)
 	for n := range endpointsPerLeaf {
 		if at, ok := l.spots[n]; ok {
 			fmt.Fprintf(&b, " %d@P%d/z%d", l.first+n, at.priority, at.zone)

@@ -91,7 +91,7 @@ func (t *trial) sayPlane() {
 // start is a channel that leaves idle mode: another balancer, and the first
 // configuration.
 func (t *trial) start() {
-	t.grpc = &modelChannel{settings: func(number int) int { return t.leafOf(number).sentTLS }, shake: t.handshake}
+	t.grpc = &modelChannel{backends: newModelHealth(), settings: func(number int) int { return t.leafOf(number).sentTLS }, shake: t.handshake}
 	t.lb, t.source = newModelBalancer(t.grpc, t.options, t.creds, t.servers.intercept)
 	t.grpc.called = t.lookFrom(t.lb)
 	t.shadow.begin()
