@@ -33,8 +33,9 @@ const (
 	ReasonNotForwarding = balancer.ReasonNotForwarding // the route that matches does not forward (A36)
 	ReasonAdmission     = balancer.ReasonAdmission     // refused by an admission control filter, since too many RPCs fail
 	ReasonConcurrency   = balancer.ReasonConcurrency   // refused by an adaptive concurrency filter, at its limit
-	ReasonNoEndpoints   = balancer.ReasonNoEndpoints   // the cluster has no endpoint that can be reached
+	ReasonNoEndpoints   = balancer.ReasonNoEndpoints   // the control plane has sent no endpoints of the cluster, or only unhealthy ones
+	ReasonUnreachable   = balancer.ReasonUnreachable   // the cluster has endpoints, and none is reachable, or outlier detection has ejected them
 	ReasonTLS           = balancer.ReasonTLS           // TLS settings cannot be applied, or handshakes fail
 	ReasonCluster       = balancer.ReasonCluster       // the Cluster resource is missing or invalid
-	ReasonTarget        = balancer.ReasonTarget        // the target cannot be served: Listener or routes are missing or invalid
+	ReasonListener      = balancer.ReasonListener      // the target's Listener or its routes are missing or invalid
 )

@@ -64,12 +64,13 @@ func TestErrorInfo(t *testing.T) {
 				Name: "wall", Match: xdstest.Route("", target).GetMatch(), Action: &routev3.Route_NonForwardingAction{NonForwardingAction: &routev3.NonForwardingAction{}},
 			}}
 		}, nil, map[string]string{"route": `0, "wall"`}},
-		{integrate.ReasonNoEndpoints, func(r *xdstest.Resources) {
+		{integrate.ReasonNoEndpoints, func(r *xdstest.Resources) { r.Endpoints[0] = xdstest.Endpoints(target) }, nil, map[string]string{"cluster": target}},
+		{integrate.ReasonUnreachable, func(r *xdstest.Resources) {
 			r.Endpoints[0] = xdstest.Endpoints(target, xdstest.Locality{Endpoints: []xdstest.Endpoint{nobody}})
 		}, nil, inCluster},
 		{integrate.ReasonTLS, func(*xdstest.Resources) {}, []grpc.DialOption{grpc.WithTransportCredentials(credentials.NewTLS(nil))}, inCluster},
 		{integrate.ReasonCluster, func(r *xdstest.Resources) { r.Clusters[0].LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED }, nil, map[string]string{"cluster": target}},
-		{integrate.ReasonTarget, func(r *xdstest.Resources) { r.Routes[0].VirtualHosts = nil }, nil, nil},
+		{integrate.ReasonListener, func(r *xdstest.Resources) { r.Routes[0].VirtualHosts = nil }, nil, nil},
 	}
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	for _, tt := range tests {
@@ -111,8 +112,8 @@ func checkErrorInfoOfWait(t *testing.T, b *bubble) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true))
-	if status.Code(err) != codes.DeadlineExceeded || infoOf(err).GetReason() != integrate.ReasonNoEndpoints {
-		t.Errorf("an RPC that waits: %v with %v, want DEADLINE_EXCEEDED with %s", err, infoOf(err), integrate.ReasonNoEndpoints)
+	if status.Code(err) != codes.DeadlineExceeded || infoOf(err).GetReason() != integrate.ReasonUnreachable {
+		t.Errorf("an RPC that waits: %v with %v, want DEADLINE_EXCEEDED with %s", err, infoOf(err), integrate.ReasonUnreachable)
 	}
 
 	backends := b.backends(1)

@@ -140,7 +140,7 @@ func (b *Balancer) Error(err error) {
 	b.lock()
 	defer b.unlock()
 	b.callThen(nil, func() {
-		b.cfg, b.fatal = nil, b.id.failure("", err.Error(), ReasonTarget)
+		b.cfg, b.fatal = nil, b.id.failure("", err.Error(), ReasonListener)
 		b.applied = time.Now()
 		b.rec.record(eventlog.Event{Kind: eventlog.TargetFailed, Error: err.Error()}, nil)
 		b.closeClusters()

@@ -49,9 +49,16 @@ func (p *priority) ejected() (n int) {
 	return n
 }
 
-// failureDetails returns the details of a priority without an endpoint to pick, and the reason of the
-// failure, which differs if TLS failed. O(endpoints).
-func (p *priority) failureDetails(reason string) (msg, is string) {
+// empty reports whether the priority has no endpoints.
+func (p *priority) empty() bool { return p.counts == [4]int{} }
+
+// failureDetails returns the details of a priority without an endpoint to pick, and the reason code:
+// it has no endpoints, or none is reachable, or TLS failed. O(endpoints).
+func (p *priority) failureDetails() (msg, reason string) {
+	if p.empty() {
+		return whyLeafEmpty(p.leaf.cfg), ReasonNoEndpoints
+	}
+	reason = ReasonUnreachable
 	if note := p.leaf.cfg.ResolutionNote; note != nil {
 		msg += fmt.Sprintf(" (%v)", note)
 	}
@@ -69,7 +76,7 @@ func (p *priority) failureDetails(reason string) (msg, is string) {
 
 // shortfall returns what the priority lacks to get RPCs.
 func (p *priority) shortfall() string {
-	if p.counts == [4]int{} {
+	if p.empty() {
 		return fmt.Sprintf("no targets to pick from in priority %d", p.index)
 	}
 	return fmt.Sprintf("no endpoint of priority %d is reachable", p.index)
@@ -77,7 +84,7 @@ func (p *priority) shortfall() string {
 
 // unreachable returns why RPCs leave the priority.
 func (p *priority) unreachable() string {
-	about, _ := p.failureDetails("")
+	about, _ := p.failureDetails()
 	return p.shortfall() + about
 }
 

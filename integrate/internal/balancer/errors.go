@@ -34,9 +34,10 @@ const (
 	ReasonAdmission     = "ADMISSION"
 	ReasonConcurrency   = "CONCURRENCY"
 	ReasonNoEndpoints   = "NO_ENDPOINTS"
+	ReasonUnreachable   = "UNREACHABLE"
 	ReasonTLS           = "TLS"
 	ReasonCluster       = "CLUSTER"
-	ReasonTarget        = "TARGET"
+	ReasonListener      = "LISTENER"
 )
 
 // identity identifies a channel in errors. It is zero without xDS.

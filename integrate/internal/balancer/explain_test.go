@@ -92,6 +92,8 @@ func TestExplainOutcomes(t *testing.T) {
 		cfg.Routes = []picker.Route{r}
 		return cfg
 	}
+	unhealthy := clusterOf("c", prio(nil))
+	unhealthy.Leaves[0].Service, unhealthy.Leaves[0].Unhealthy = "s", make([]picker.Unhealthy, 2)
 	rows := []struct {
 		name string
 		cfg  *picker.Config
@@ -108,6 +110,8 @@ func TestExplainOutcomes(t *testing.T) {
 		}), up, `25 % get an endpoint\n.*75 % are dropped\n(.|\n)*drops: 50 % as "a"\n.*drops: 25 % as "b"`},
 		{"breaker", with(func(l *picker.Leaf) { l.MaxRequests = 0 }), up, `0 of 0 RPCs in flight, at its limit`},
 		{"no endpoints", configOf(clusterOf("c")), nil, `failure: xdslb: cluster "c": no targets to pick from`},
+		{"unhealthy", configOf(unhealthy), nil, `failure: xdslb: cluster "c": no targets to pick from in priority 0; 2(.|\n)*EDS resource "s" are unhealthy`},
+		{"last priority is empty", configOf(clusterOf("c", prio(eps(1)), prio(nil))), down, `no endpoint of priority 0 is reachable`},
 		{"cluster error", configOf(&picker.Cluster{Name: "c", Err: plainError("no such resource")}), nil, `failure: xdslb: cluster "c": no such resource`},
 		{"no route", routed(picker.Route{Path: picker.StringMatch{Kind: picker.MatchExact, Value: "/x/y"}}), nil, `route 0: no match: its path is "/x/y"\n.*no route: 100 % of RPCs fail`},
 		{"not forwarding", routed(picker.Route{Name: "n"}), nil, `Route 0 "n"\n.*does not forward`},

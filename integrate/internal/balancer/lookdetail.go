@@ -180,7 +180,7 @@ func whyUsed(c *cluster, p *priority, s *report.PriorityStatus) string {
 		return "in use: no priority can serve, and this is the first that is connecting"
 	case p == c.inUse:
 		return "in use: no priority can serve, and this is the last"
-	case p.counts == [4]int{} && s.Priority < inUse:
+	case p.empty() && s.Priority < inUse:
 		return "no endpoints"
 	case p.phase == trying:
 		return fmt.Sprintf("connecting, with %s left until it counts as failed; the previous priority serves meanwhile", left)

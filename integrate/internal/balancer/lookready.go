@@ -107,6 +107,6 @@ func missingOf(c *cluster) string {
 	n := p.counts
 	msg := fmt.Sprintf("xdslb: cluster %q is %s: of the endpoints of priority %d, %d are connecting, %d idle, %d failed",
 		c.cfg.Name, stateName(state), p.index, n[picker.Connecting], n[picker.Idle], n[picker.TransientFailure])
-	about, _ := p.failureDetails("")
+	about, _ := p.failureDetails()
 	return msg + about
 }

@@ -47,7 +47,7 @@ func (p *publisher) render(prev *pickState) (next *pickState, helps bool) {
 		if prev.Snapshot != nil {
 			return prev, false
 		}
-		return &pickState{Table: rpc.Table{Err: p.id.failure("", fmt.Sprintf("xdslb: %v", err), ReasonTarget)}}, true
+		return &pickState{Table: rpc.Table{Err: p.id.failure("", fmt.Sprintf("xdslb: %v", err), ReasonListener)}}, true
 	}
 	next.Budgets = p.budgets(prev, changed, whole)
 	if !whole && prev.ProbeFirst != nil {

@@ -123,41 +123,74 @@ func (c *cluster) retryBudget() *rpc.Budget {
 func (c *cluster) failure() error {
 	msg, reason := c.failureText()
 	more := []string{"cluster", c.cfg.Name}
-	if p := c.inUse; p != nil {
+	if p := c.failing(); p != nil {
 		more = append(more, "service", p.leaf.cfg.Service, "priority", fmt.Sprint(p.index))
 	}
 	return c.id.failure(c.cfg.Name, msg, reason, more...)
 }
 
+// failing returns the priority to report if RPCs fail: the one in use, or the last one with
+// endpoints if that has none.
+func (c *cluster) failing() *priority {
+	p := c.inUse
+	if p != nil && p.empty() {
+		for _, other := range c.priorities {
+			if !other.empty() {
+				p = other
+			}
+		}
+	}
+	return p
+}
+
 // failureText returns why no endpoint can be picked, in grpc-go's terms where users may know
 // them, and the reason code. O(endpoints).
 func (c *cluster) failureText() (msg, reason string) {
-	p := c.inUse
-	reason = ReasonNoEndpoints
+	p := c.failing()
 	switch {
-	case c.standalone:
-		msg = "no endpoint is reachable"
 	case c.cfg.Err != nil:
 		return fmt.Sprintf("xdslb: cluster %q: %v", c.cfg.Name, c.cfg.Err), ReasonCluster
 	case p == nil:
-		msg = fmt.Sprintf("xdslb: cluster %q: no targets to pick from", c.cfg.Name)
-		for i := range c.cfg.Leaves {
-			if note := c.cfg.Leaves[i].ResolutionNote; note != nil {
-				msg += fmt.Sprintf("; cluster %q: %v", c.cfg.Leaves[i].Name, note)
-			}
-		}
+		reason = ReasonNoEndpoints
 		if slices.ContainsFunc(c.cfg.Leaves, func(l picker.Leaf) bool { return c.refuses(&l) }) {
 			reason = ReasonTLS
 		}
-	default:
-		msg = fmt.Sprintf("xdslb: cluster %q: %s", c.cfg.Name, p.shortfall())
+		return fmt.Sprintf("xdslb: cluster %q: no targets to pick from%s", c.cfg.Name, whyEmpty(c.cfg)), reason
 	}
-	if p != nil {
-		var about string
-		about, reason = p.failureDetails(reason)
-		msg += about
+	about, reason := p.failureDetails()
+	if c.standalone {
+		return "no endpoint is reachable" + about, reason
 	}
-	return msg, reason
+	return fmt.Sprintf("xdslb: cluster %q: %s%s", c.cfg.Name, p.shortfall(), about), reason
+}
+
+// whyEmpty returns why the leaves of a cluster have no endpoints.
+func whyEmpty(c *picker.Cluster) (msg string) {
+	const most = 4 // leaves
+	for i := range c.Leaves[:min(len(c.Leaves), most)] {
+		l := &c.Leaves[i]
+		if l.Name != c.Name {
+			msg += fmt.Sprintf("; cluster %q", l.Name)
+		}
+		msg += whyLeafEmpty(l)
+	}
+	if n := len(c.Leaves) - most; n > 0 {
+		msg += fmt.Sprintf("; and %d more clusters", n)
+	}
+	return msg
+}
+
+// whyLeafEmpty returns why a leaf, or one of its priorities, has no endpoints.
+func whyLeafEmpty(l *picker.Leaf) string {
+	switch {
+	case l.ResolutionNote != nil:
+		return fmt.Sprintf("; %v", l.ResolutionNote)
+	case len(l.Unhealthy) > 0:
+		return fmt.Sprintf("; %d endpoints of EDS resource %q are unhealthy", len(l.Unhealthy), l.Service)
+	case l.Service != "":
+		return fmt.Sprintf("; EDS resource %q has no endpoints", l.Service)
+	}
+	return ""
 }
 
 // publishedView returns the view of a changed cluster as it is published with a snapshot: with the
