@@ -32,7 +32,8 @@ import (
 //	modelgates_test.go     the filters against overload, and what they are at
 //	modelflights_test.go   flights: RPCs through these filters, which may refuse them
 //	modelroutes_test.go    trips: RPCs by routes that change while they are bound, and their cookies
-//	modelnames_test.go     hostnames: authorities (A81), and the TLS handshakes of connections (A101)
+//	modelheaders_test.go   header mutations, and the headers that attempts send
+//	modelnames_test.go     hostnames: authorities (A81, A111), and the TLS handshakes of connections (A101)
 //	modelsessions_test.go  what holds for RPCs of sessions
 //	modellook_test.go      status and explanations at any moment
 //	modelrollout_test.go   channels that the environment hands to stock

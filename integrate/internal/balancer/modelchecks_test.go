@@ -31,6 +31,7 @@ func (t *trial) audit() {
 	t.checkReplacements()
 	t.checkPublished()
 	t.checkGates()
+	t.checkTries()
 	switch t.Rand.IntN(5) {
 	case 0:
 		t.checkStatus()

@@ -7,8 +7,10 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
@@ -31,8 +33,12 @@ type flight struct {
 	asked            int   // attempts that got as far as their pick
 	ended            bool
 	err              error
-	trip             *trip       // nil if its route is that of its cluster
-	header           metadata.MD // of its response
+	trip             *trip         // nil if its route is that of its cluster
+	nested           bool          // made with the context of an attempt
+	timed            bool          // its attempts end after tryTimeout
+	own              metadata.MD   // before its route's mutations
+	sends            []metadata.MD // that attempts may have sent, by those so far
+	header           metadata.MD   // of its response
 }
 
 // leg is an attempt of a flight.
@@ -41,6 +47,9 @@ type leg struct {
 	ctx    context.Context
 	method string
 	rpc    *modelRPC // nil until it has picked
+	picked time.Time
+	ended  time.Time // when it was canceled
+	timed  bool      // its time began with the pick
 	over   bool
 	end    chan error
 	id     string
@@ -83,7 +92,7 @@ func (t *trial) takeOff() {
 
 // launch begins a flight, and checks that it is refused if and only if it is to be.
 func (t *trial) launch(cluster string) {
-	f := &flight{cluster: cluster}
+	f := &flight{cluster: cluster, timed: t.plane.attempts && t.plane.tries, sends: []metadata.MD{mutated(nil, t.plane.headers)}}
 	f.admission, f.limit = t.sky.gates[t.plane.overload.admissionKey()], t.sky.gates[t.plane.overload.limitKey(cluster)]
 	limit, probability := 0, 0.
 	if f.limit != nil {
@@ -167,6 +176,7 @@ func (s *sky) attempt(ctx context.Context, method string, f *flight, opts []grpc
 	case <-ctx.Done():
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		l.ended = time.Now()
 		s.left = append(s.left, l)
 		return status.FromContextError(ctx.Err()).Err()
 	}
@@ -180,6 +190,7 @@ func (t *trial) control() bool {
 	s.arriving, s.left, s.landed = nil, nil, nil
 	s.mu.Unlock()
 	for _, l := range left {
+		t.checkTimeout(l)
 		if l.rpc != nil && !l.over {
 			l.rpc.lost = l.rpc.hedged && context.Cause(l.ctx) == rpc.ErrHedgeSuperseded
 			t.release(l.rpc, balancer.DoneInfo{Err: status.FromContextError(l.ctx.Err()).Err(), BytesSent: true})
@@ -223,6 +234,7 @@ func (t *trial) pickLeg(l *leg) {
 	if l.of.trip != nil {
 		l.of.trip.legs[l.id] = l
 	}
+	t.checkSent(l)
 	res, err := p.Pick(balancer.PickInfo{FullMethodName: l.method, Ctx: l.ctx})
 	if err != nil && l.of.trip != nil {
 		t.follow(l, nil, err)
@@ -239,7 +251,8 @@ func (t *trial) pickLeg(l *leg) {
 	if r.conn, r.done, r.hedged = res.SubConn.(*modelConn), res.Done, hasPlans(t.lb); r.done == nil {
 		r.done = func(balancer.DoneInfo) {}
 	}
-	l.rpc = r
+	r.authority = strings.Join(res.Metadata[authorityKey], ",")
+	l.rpc, l.picked, l.timed = r, time.Now(), l.of.timed && hasPlans(t.lb)
 	if l.of.trip != nil {
 		t.follow(l, r.conn, nil)
 	}
@@ -283,6 +296,27 @@ func (t *trial) land(l *leg, err error) {
 	t.end(l.rpc, err)
 	l.over = true
 	l.end <- err
+}
+
+// checkTimeout checks that an attempt that was canceled has not exceeded the time of an attempt, and
+// not less than that if it was canceled for this.
+func (t *trial) checkTimeout(l *leg) {
+	if l.rpc == nil || l.of.nested {
+		return
+	}
+	age, cause := l.ended.Sub(l.picked), context.Cause(l.ctx)
+	if exceeded := cause != nil && strings.Contains(cause.Error(), "per_try_timeout"); exceeded && (age != tryTimeout || !l.timed && (l.of.trip == nil || !l.of.trip.unserved)) || l.timed && age > tryTimeout {
+		t.Fatalf("attempt %s of %s, limited: %v, is canceled after %v: %v", l.id, l.of.cluster, l.timed, age, cause)
+	}
+}
+
+// checkTries checks that no attempt in flight has exceeded its time.
+func (t *trial) checkTries() {
+	for _, l := range t.sky.aloft {
+		if l.timed && time.Since(l.picked) >= tryTimeout {
+			t.Fatalf("attempt %s of %s is in flight after %v", l.id, l.of.cluster, time.Since(l.picked))
+		}
+	}
 }
 
 // landAll has all flights canceled, after which no place is taken.

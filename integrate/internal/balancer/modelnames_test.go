@@ -48,10 +48,24 @@ func (l *planeLeaf) nameEndpoint(e *picker.Endpoint, n int) {
 
 // authorityFor is what RPCs to an endpoint are sent with, or "" for the channel's.
 func (t *trial) authorityFor(e *picker.Endpoint) string {
-	if !t.plane.rewrites {
-		return ""
+	if t.plane.rewrites == rewriteByEndpoint {
+		return hostname(e)
 	}
-	return hostname(e)
+	return t.plane.rewrites
+}
+
+const rewriteByEndpoint = "auto_host_rewrite"
+
+// randomRewrite draws the way in which authorities are rewritten.
+func randomRewrite(rng *rand.Rand) string {
+	return []string{"", "", rewriteByEndpoint, rewriteByEndpoint, "one.test", "two.test"}[rng.IntN(6)]
+}
+
+// rewrite sets the rewriting of a route.
+func (p *plane) rewrite(r *picker.Route) {
+	if r.AutoHostRewrite = p.rewrites == rewriteByEndpoint; !r.AutoHostRewrite {
+		r.Authority = p.rewrites
+	}
 }
 
 // modelCredentials are xDS credentials.

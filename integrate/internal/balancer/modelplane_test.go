@@ -22,9 +22,11 @@ import (
 // in terms that are easy to change, and the configuration that comes of it.
 type plane struct {
 	clusters []*planeCluster
-	sessions bool // RPCs may belong to sessions (A55)
-	attempts bool // RPCs are hedged, and their attempts avoid endpoints that were tried
-	rewrites bool // authorities are rewritten (A81)
+	sessions bool                    // RPCs may belong to sessions (A55)
+	attempts bool                    // RPCs are hedged, and their attempts avoid endpoints that were tried
+	tries    bool                    // attempts have a limited time instead
+	rewrites string                  // of authorities: by endpoint (A81), or a literal (A111); empty is none
+	headers  *picker.HeaderMutations // of the routes of clusters
 	// crossing are the routes of trips, as they are to be and as they were sent.
 	crossing, sentCrossing []crossroad
 	overload               overload
@@ -92,7 +94,7 @@ const (
 )
 
 func newPlane(rng *rand.Rand) *plane {
-	p := &plane{number: planes.Add(1), servers: modelServers(), sessions: rng.IntN(4) == 0, attempts: rng.IntN(2) == 0, rewrites: rng.IntN(3) == 0, crossing: randomCrossing(rng)}
+	p := &plane{number: planes.Add(1), servers: modelServers(), sessions: rng.IntN(4) == 0, attempts: rng.IntN(2) == 0, tries: rng.IntN(2) == 0, rewrites: randomRewrite(rng), headers: randomMutations(rng), crossing: randomCrossing(rng)}
 	for i, leaves := range [][]string{{"a"}, {"b1", "b2"}} {
 		c := &planeCluster{name: string(rune('a' + i)), routed: true}
 		for _, name := range leaves {
@@ -155,11 +157,11 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 	case 9:
 		switch rng.IntN(6) {
 		case 4:
-			p.rewrites = !p.rewrites
+			p.rewrites, p.headers = randomRewrite(rng), randomMutations(rng)
 		case 0:
 			p.sessions = !p.sessions
 		case 3:
-			p.attempts = !p.attempts
+			p.attempts, p.tries = rng.IntN(3) > 0, rng.IntN(2) == 0
 		case 1:
 			l.lasting = !l.lasting
 		case 2:
@@ -167,7 +169,7 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 		default:
 			l.hollow = !l.hollow
 		}
-		say("%s: sessions %v, attempts %v, rewrites %v, lasting %v, several addresses %v, hollow priority %v", l.name, p.sessions, p.attempts, p.rewrites, l.lasting, l.several, l.hollow)
+		say("%s: sessions %v, attempts %v, tries %v, rewrites %v, headers %+v, lasting %v, several addresses %v, hollow priority %v", l.name, p.sessions, p.attempts, p.tries, p.rewrites, p.headers, l.lasting, l.several, l.hollow)
 	case 10:
 		c.routed = !c.routed || p.routed() == 1
 		for _, l := range c.leaves {
@@ -254,10 +256,17 @@ func (p *plane) config() *picker.Config {
 		cfg.Clusters = append(cfg.Clusters, c.sent)
 		route := picker.Route{
 			Path:     picker.StringMatch{Kind: picker.MatchPrefix, Value: "/" + c.name + "/"},
-			Clusters: []picker.WeightedCluster{{Name: c.name, Weight: 1}}, AutoHostRewrite: p.rewrites,
+			Clusters: []picker.WeightedCluster{{Name: c.name, Weight: 1}},
 		}
+		if p.headers != nil {
+			route.RequestHeaders = []*picker.HeaderMutations{p.headers}
+		}
+		p.rewrite(&route)
 		if p.attempts {
-			route.Hedge, route.Retry = true, &hedged
+			route.Hedge, route.Retry = !p.tries, &hedged
+			if p.tries {
+				route.Retry = &tried
+			}
 		}
 		cfg.Routes = append(cfg.Routes, route)
 	}

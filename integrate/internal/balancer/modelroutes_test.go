@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -28,6 +29,7 @@ type crossroad struct {
 	header   string // that it is for; empty is any
 	fraction *uint32
 	clusters []picker.WeightedCluster
+	headers  []*picker.HeaderMutations
 }
 
 // randomCrossing draws the routes for trips.
@@ -40,7 +42,12 @@ func randomCrossing(rng *rand.Rand) (list []crossroad) {
 		}
 		for _, name := range []string{"a", "b"} {
 			if rng.IntN(3) > 0 {
-				r.clusters = append(r.clusters, picker.WeightedCluster{Name: name, Weight: 1 + rng.Uint32N(3)})
+				r.clusters = append(r.clusters, picker.WeightedCluster{Name: name, Weight: 1 + rng.Uint32N(3), RequestHeaders: randomMutations(rng)})
+			}
+		}
+		for range 2 {
+			if m := randomMutations(rng); m != nil {
+				r.headers = append(r.headers, m)
 			}
 		}
 		list = append(list, r)
@@ -56,12 +63,16 @@ func (p *plane) routes() (list []picker.Route) {
 			return !slices.ContainsFunc(p.clusters, func(c *planeCluster) bool { return c.routed && c.name == to.Name })
 		})
 		p.sentCrossing = append(p.sentCrossing, r)
-		route := picker.Route{Path: picker.StringMatch{Kind: picker.MatchPrefix, Value: "/x/"}, Fraction: r.fraction, Clusters: r.clusters, AutoHostRewrite: p.rewrites}
+		route := picker.Route{Path: picker.StringMatch{Kind: picker.MatchPrefix, Value: "/x/"}, Fraction: r.fraction, Clusters: r.clusters, RequestHeaders: r.headers}
+		p.rewrite(&route)
 		if r.header != "" {
 			route.Headers = []picker.HeaderMatch{{Name: "x", String: picker.StringMatch{Kind: picker.MatchExact, Value: r.header}}}
 		}
 		if p.attempts {
-			route.Hedge, route.Retry = true, &hedgedSoon
+			route.Hedge, route.Retry = !p.tries, &hedgedSoon
+			if p.tries {
+				route.Retry = &tried
+			}
 		}
 		list = append(list, route)
 	}
@@ -71,9 +82,18 @@ func (p *plane) routes() (list []picker.Route) {
 // hedgedSoon is the retry policy of trips, the second attempts of which are made soon.
 var hedgedSoon = func() picker.RetryPolicy {
 	p := hedged
-	p.PerTryTimeout = 200 * time.Millisecond
+	p.PerTryTimeout = tryTimeout
 	return p
 }()
+
+// tried is the retry policy of routes whose attempts have a limited time.
+var tried = func() picker.RetryPolicy {
+	p := hedgedSoon
+	p.On = append(slices.Clip(p.On), uint32(codes.DeadlineExceeded))
+	return p
+}()
+
+const tryTimeout = 200 * time.Millisecond
 
 // trip is what the model knows of a flight by these routes.
 type trip struct {
@@ -111,13 +131,18 @@ func (t *trial) embark() {
 		header: []string{"", "1", "2"}[t.Rand.IntN(3)], begun: t.plane.sentCrossing, session: t.plane.sessions,
 		bound: t.plane.sessions || t.plane.attempts, legs: map[string]*leg{},
 	}
-	v.unserved = slices.Contains(v.destinations(v.begun, false), "")
 	f := &flight{cluster: "x", trip: v}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.outside(f))
 	f.cancel = cancel
-	if v.header != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "x", v.header)
+	f.own, _ = metadata.FromOutgoingContext(ctx)
+	delete(f.own, "cookie")
+	if f.nested {
+		v.header = strings.Join(f.own["x"], ",")
+	} else if v.header != "" {
+		f.own = metadata.Pairs("x", v.header)
 	}
+	v.unserved = slices.Contains(v.destinations(v.begun, false), "")
+	ctx = metadata.NewOutgoingContext(ctx, f.own)
 	if t.Rand.IntN(2) == 0 {
 		c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
 		v.cluster, v.host = c.name, c.leaves[t.Rand.IntN(len(c.leaves))].first+t.Rand.IntN(endpointsPerLeaf)
@@ -128,22 +153,46 @@ func (t *trial) embark() {
 	if t.Rand.IntN(2) == 0 {
 		reply = &emptypb.Empty{} // may be hedged
 	}
+	f.own, _ = metadata.FromOutgoingContext(ctx)
+	f.sends = v.sent(v.begun, f.own)
+	f.timed = t.plane.attempts && t.plane.tries && !v.unserved
 	t.sky.mu.Lock()
 	t.sky.flights = append(t.sky.flights, f)
 	t.sky.mu.Unlock()
 	go t.sky.fly(ctx, f, tableIn(t.lb), reply)
 }
 
-// destinations returns where an RPC may go by some routes; "" is that no cluster serves it.
-func (v *trip) destinations(by []crossroad, session bool) (names []string) {
+// outside returns the context that a trip is made with: now and then it is that of an attempt
+// in flight, as if that made an RPC of its own.
+func (t *trial) outside(f *flight) context.Context {
+	if n := len(t.sky.aloft); n > 0 && hasPlans(t.lb) && t.Rand.IntN(4) == 0 {
+		f.nested = true
+		return t.sky.aloft[t.Rand.IntN(n)].ctx
+	}
+	return context.Background()
+}
+
+// routes returns the routes that may match.
+func (v *trip) routes(by []crossroad) (list []crossroad) {
 	for _, r := range by {
 		if r.header != "" && r.header != v.header || r.fraction != nil && *r.fraction == 0 {
 			continue
 		}
-		names = append(names, r.destinations(v, session)...)
-		if r.fraction == nil || *r.fraction == 1e6 {
-			return names
+		if list = append(list, r); r.fraction == nil || *r.fraction == 1e6 {
+			break
 		}
+	}
+	return list
+}
+
+// destinations returns where an RPC may go by some routes; "" is that no cluster serves it.
+func (v *trip) destinations(by []crossroad, session bool) (names []string) {
+	list := v.routes(by)
+	for _, r := range list {
+		names = append(names, r.destinations(v, session)...)
+	}
+	if n := len(list); n > 0 && (list[n-1].fraction == nil || *list[n-1].fraction == 1e6) {
+		return names
 	}
 	return append(names, "")
 }
@@ -223,6 +272,9 @@ func (t *trial) follow(l *leg, conn *modelConn, err error) {
 	l.upstream = e.Addr.String()
 	if multiAddressed(e) {
 		l.upstream += "," + e.Extra.Addrs[0].String()
+	}
+	if now := v.destinations(t.plane.sentCrossing, false); !leaf.switched && !leaf.sluggish && l.rpc.authority != t.authorityFor(e) && (l.rpc.authority != "" || !slices.Contains(now, "")) {
+		t.Fatalf("a trip went to %v with the authority %q, want %q", conn, l.rpc.authority, t.authorityFor(e))
 	}
 	l.upstream += ";cluster:" + c.name
 	if first && l.sure && v.session && v.cluster == c.name {
