@@ -53,6 +53,9 @@ func (r *xdsResolver) Gauges(emit metric.Emit) *xds.Client {
 
 // Gauges implements channelmetrics.Resolver.
 func (r *stockResolver) Gauges(emit metric.Emit) *xds.Client {
+	if r.rollout == nil {
+		return nil
+	}
 	of := metric.HandedOver
 	if r.err != nil {
 		of = metric.NotHandedOver

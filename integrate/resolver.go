@@ -58,12 +58,17 @@ func (b *resolverBuilder) Scheme() string { return b.scheme }
 func (b *resolverBuilder) XDSLB() {}
 
 // Build implements resolver.Builder. If the environment selects grpc-go's resolver and that can
-// serve the channel, it builds that resolver.
+// serve the channel, it builds that resolver. If neither can, for example without a bootstrap, the
+// channel has a resolver that reports the error, and is in Channels.
 func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	if v := rollout.Verdict(target, b.opts.Logger); v != nil {
 		return b.buildByVerdict(v, target, cc, opts)
 	}
-	return b.build(nil, target, cc, opts)
+	r, err := b.build(nil, target, cc, opts)
+	if err != nil {
+		return failedResolver(nil, err, target, cc).start(opts), nil
+	}
+	return r, nil
 }
 
 // build builds the resolver of this package: it acquires the XdsClient and names the LB policy

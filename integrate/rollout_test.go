@@ -160,8 +160,8 @@ func TestMalformedPattern(t *testing.T) {
 	}
 }
 
-// TestDisabledBootstrap: the bootstrap of a program that has one of the variables need not
-// be one that xdslb can read, until a channel is ours.
+// TestDisabledBootstrap checks that with one of the variables, a missing bootstrap fails only the
+// channels that use xdslb: their RPCs, WaitReady and the status have the error.
 func TestDisabledBootstrap(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
@@ -178,5 +178,8 @@ func TestDisabledBootstrap(t *testing.T) {
 	defer cancel()
 	if err := integrate.WaitReady(ctx, cc, "/a/b"); err == nil || ctx.Err() != nil {
 		t.Errorf("WaitReady: %v, want an error at once", err)
+	}
+	if s := statusOf(t, cc); !strings.Contains(s.Error, "GRPC_XDS_BOOTSTRAP") || s.Rollout != nil {
+		t.Errorf("the status is %+v, want the error", s)
 	}
 }

@@ -71,7 +71,7 @@ func StatusOf(cc *grpc.ClientConn) (TargetStatus, error) {
 	case !usesXDS(cc.CanonicalTarget()):
 		return bare, fmt.Errorf("xdslb: channel %q: %w: the scheme of its target is neither xds nor xdslb", cc.Target(), errNotXDSLB)
 	case state == connectivity.Ready || state == connectivity.TransientFailure:
-		return bare, fmt.Errorf("xdslb: channel %q: %w, or the resolver could not be built: create the channel with integrate.NewClient", cc.Target(), errNotXDSLB)
+		return bare, fmt.Errorf("xdslb: channel %q: %w: create the channel with integrate.NewClient", cc.Target(), errNotXDSLB)
 	}
 	return bare, nil
 }

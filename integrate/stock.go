@@ -26,13 +26,11 @@ import (
 )
 
 // buildByVerdict builds the resolver of a channel for which the environment selects stock. If
-// stock cannot serve the channel, xdslb does, so that a roll-back is no outage. If neither can,
-// the channel has a resolver that reports the error, and is in Channels.
+// stock cannot serve the channel, xdslb does, so that a roll-back is no outage.
 func (b *resolverBuilder) buildByVerdict(v *report.RolloutStatus, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	if _, again := cc.(*stockConn); again {
 		return nil, errors.New("xdslb: the resolver of google.golang.org/grpc/xds leads back to xdslb")
 	}
-	name := target.String()
 	r, err := b.buildStock(v, target, cc, opts)
 	rollout.NoteOutcome(target, v, err, b.opts.Logger)
 	if err != nil {
@@ -43,14 +41,12 @@ func (b *resolverBuilder) buildByVerdict(v *report.RolloutStatus, target resolve
 			return ours, nil
 		}
 		err = fmt.Errorf("%w; google.golang.org/grpc/xds cannot serve the channel either, although %s: %s", err, v.Why(), failed.Failed)
-		r = newStockResolver(name, stockResolver{Resolver: noResolver{}, rollout: &failed, err: err})
-		cc.ReportError(err)
-	} else if xdstls.UsesXDS(&balancer.BuildOptions{DialCreds: opts.DialCreds, CredsBundle: opts.CredsBundle}) {
+		return failedResolver(&failed, err, target, cc).start(opts), nil
+	}
+	if xdstls.UsesXDS(&balancer.BuildOptions{DialCreds: opts.DialCreds, CredsBundle: opts.CredsBundle}) {
 		rollout.NoteTLS(target, b.opts.Logger)
 	}
-	r.link.Confirm()
-	r.metrics = channelmetrics.Start(name, opts.MetricsRecorder, nil)
-	return r, nil
+	return r.start(opts), nil
 }
 
 // buildStock builds grpc-go's resolver.
@@ -72,14 +68,14 @@ func (b *resolverBuilder) buildStock(v *report.RolloutStatus, target resolver.Ta
 	return nil, err
 }
 
-// stockResolver is grpc-go's resolver of a channel that was handed over. When the channel leaves
-// idle mode, the environment is read again.
+// stockResolver is grpc-go's resolver of a channel that was handed over, or the resolver of a
+// channel that cannot be served. When the channel leaves idle mode, the environment is read again.
 type stockResolver struct {
-	resolver.Resolver // a noResolver if err is set
-	rollout           *report.RolloutStatus
-	link              *link.Link // made with Options.Bypassed
+	resolver.Resolver                       // a noResolver if err is set
+	rollout           *report.RolloutStatus // the verdict; nil if there is none and err is set
+	link              *link.Link            // made with Options.Bypassed
 	metrics           *metric.Channel
-	err               error // why neither package can serve the channel
+	err               error // why the channel cannot be served
 }
 
 // newStockResolver returns the resolver of a target with a link that is registered.
@@ -87,6 +83,20 @@ func newStockResolver(target string, r stockResolver) *stockResolver {
 	r.link = link.New(link.Options{Target: target, Canonical: target, Bypassed: true, Resolver: &r})
 	r.link.Register()
 	return &r
+}
+
+// failedResolver returns the resolver of a channel that cannot be served.
+func failedResolver(v *report.RolloutStatus, err error, target resolver.Target, cc resolver.ClientConn) *stockResolver {
+	r := newStockResolver(target.String(), stockResolver{Resolver: noResolver{}, rollout: v, err: err})
+	cc.ReportError(err)
+	return r
+}
+
+// start confirms the link and starts the metrics.
+func (r *stockResolver) start(opts resolver.BuildOptions) *stockResolver {
+	r.link.Confirm()
+	r.metrics = channelmetrics.Start(r.link.Canonical, opts.MetricsRecorder, nil)
+	return r
 }
 
 // noResolver is the resolver of a channel that cannot be served.
@@ -129,8 +139,11 @@ func (c *stockConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 
 // status returns the status of a channel that was handed over.
 func (r *stockResolver) status(bool) report.TargetStatus {
-	rollout := *r.rollout
-	s := report.TargetStatus{Time: time.Now(), Channel: r.link.Number(), Target: r.link.Target, Rollout: &rollout}
+	s := report.TargetStatus{Time: time.Now(), Channel: r.link.Number(), Target: r.link.Target}
+	if r.rollout != nil {
+		rollout := *r.rollout
+		s.Rollout = &rollout
+	}
 	if r.err != nil {
 		s.Error, s.Connectivity = r.err.Error(), connectivity.TransientFailure.String()
 		return s
@@ -152,7 +165,7 @@ func (r *stockResolver) unsupportedError(target string) error {
 	if r.err != nil {
 		return r.err
 	}
-	return fmt.Errorf("xdslb: channel %q is google.golang.org/grpc/xds's, since %s", target, r.rollout.Why())
+	return fmt.Errorf("xdslb: channel %q uses google.golang.org/grpc/xds: %s", target, r.rollout.Why())
 }
 
 // stockResolverOf returns the resolver of a channel that was handed over; nil for other channels.

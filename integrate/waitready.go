@@ -26,9 +26,11 @@ import (
 //
 // If ctx ends first, the error wraps ctx.Err() and names the missing part: a resource and the
 // server that should send it, a route, or a cluster and the states of its endpoints. WaitReady
-// fails at once if the resolver belongs to another package or could not be built, and if the
-// channel is closed. For a channel that the environment has handed to
-// google.golang.org/grpc/xds it waits for the state READY, which may be due to another cluster.
+// fails at once if the channel is closed or cannot be served, for example without a bootstrap.
+//
+// For a channel with the resolver of another package, such as one that the environment has handed
+// to google.golang.org/grpc/xds, or one of scheme dns, WaitReady waits for the state READY. Other
+// endpoints than those of the method's cluster may be ready then.
 //
 // A channel may become unready later. Use WaitReady for a program's start, not for its
 // readiness probe: an outage of backends would take down their callers.
@@ -40,7 +42,7 @@ func WaitReady(ctx context.Context, cc *grpc.ClientConn, method string) error {
 			r = resolverOf(cc)
 		}
 		if r == nil {
-			if again, err := awaitResolver(ctx, cc); !again {
+			if again, err := awaitOther(ctx, cc); !again {
 				return err
 			}
 			continue
@@ -52,37 +54,30 @@ func WaitReady(ctx context.Context, cc *grpc.ClientConn, method string) error {
 	}
 }
 
-// awaitResolver waits until a channel without a resolver of this package may have one; again is
-// true then.
-func awaitResolver(ctx context.Context, cc *grpc.ClientConn) (again bool, err error) {
+// awaitOther waits until a channel without a resolver of this package is READY. again is true if
+// the state of the channel has changed, so that it may have such a resolver.
+func awaitOther(ctx context.Context, cc *grpc.ClientConn) (again bool, err error) {
 	state := cc.GetState()
 	stock := stockResolverOf(cc)
 	switch {
 	case state == connectivity.Shutdown:
 		return false, fmt.Errorf("xdslb: channel %q is closed", cc.Target())
 	case stock != nil && stock.err != nil:
-		return false, stock.unsupportedError(cc.Target())
-	case stock != nil && state == connectivity.Ready:
+		return false, stock.err
+	case resolverOf(cc) != nil:
+		return true, nil
+	case state == connectivity.Ready:
 		return false, nil
-	case stock != nil: // it may become READY
-		cc.Connect()
-	case !usesXDS(cc.CanonicalTarget()):
-		return false, fmt.Errorf("xdslb: channel %q: %w: the scheme of its target is neither xds nor xdslb", cc.Target(), errNotXDSLB)
-	case state == connectivity.Idle:
-		cc.Connect() // it went idle again
-	case state != connectivity.Connecting:
-		if resolverOf(cc) != nil {
-			return true, nil
-		}
-		return false, fmt.Errorf("xdslb: channel %q: %w, or the resolver could not be built: create the channel with integrate.NewClient", cc.Target(), errNotXDSLB)
 	}
-	if !cc.WaitForStateChange(ctx, state) {
-		if stock != nil {
-			return false, fmt.Errorf("xdslb: channel %q, which is google.golang.org/grpc/xds's since %s, is %v: %w", cc.Target(), stock.rollout.Why(), state, ctx.Err())
-		}
-		return false, fmt.Errorf("xdslb: channel %q is %v: %w", cc.Target(), state, ctx.Err())
+	cc.Connect()
+	if cc.WaitForStateChange(ctx, state) {
+		return true, nil
 	}
-	return true, nil
+	about := errNotXDSLB.Error()
+	if stock != nil {
+		about = "it uses google.golang.org/grpc/xds: " + stock.rollout.Why()
+	}
+	return false, fmt.Errorf("xdslb: channel %q is %v: %w: %s", cc.Target(), state, ctx.Err(), about)
 }
 
 // waitReady is WaitReady for a channel with a resolver. again is true if the resolver was closed,

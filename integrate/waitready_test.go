@@ -14,7 +14,6 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/integrate"
@@ -131,17 +130,30 @@ func TestWaitReadyOfRefusals(t *testing.T) {
 	}
 }
 
-// TestWaitReadyOfOthers: WaitReady fails at once for a channel whose resolver is another
-// package's and for one that is closed, also while it waits.
+// TestWaitReadyOfOthers checks that WaitReady waits for the state READY of a channel with the
+// resolver of another package.
 func TestWaitReadyOfOthers(t *testing.T) {
-	foreign, err := grpc.NewClient("passthrough:///"+nobody.Addr.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = foreign.Close() }()
-	if err := integrate.WaitReady(t.Context(), foreign, emptyCall); err == nil || !strings.Contains(err.Error(), "passthrough:///") {
-		t.Errorf("of another resolver's channel: %v", err)
-	}
+	inBubble(t, func(t *testing.T, b *bubble) {
+		backend := b.backends(1)[0]
+		backend.Stop()
+		cc := b.closing(grpc.NewClient("passthrough:///"+backend.Addr().String(), b.dialer()...))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := integrate.WaitReady(ctx, cc, emptyCall); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "passthrough:///") {
+			t.Errorf("without a backend: %v, want the deadline and the target", err)
+		}
+		if err := backend.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := integrate.WaitReady(t.Context(), cc, emptyCall); err != nil || cc.GetState() != connectivity.Ready {
+			t.Errorf("with a backend: %v, and the channel is %v", err, cc.GetState())
+		}
+	})
+}
+
+// TestWaitReadyOfClosed checks that WaitReady fails for a channel that is closed, also while it
+// waits.
+func TestWaitReadyOfClosed(t *testing.T) {
 	cc := dial(t, xdstest.New(t, xdstest.Options{}).Bootstrap("n"))
 	ended := make(chan error)
 	go func() { ended <- integrate.WaitReady(t.Context(), cc, emptyCall) }()
