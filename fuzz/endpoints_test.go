@@ -123,30 +123,35 @@ func wireSeeds() (list [][]byte) {
 }
 
 // FuzzEndpoints takes an EDS resource, and another that came before it, through
-// decoding to picks.
+// decoding to picks, with or without DNS names as addresses.
 func FuzzEndpoints(f *testing.F) {
 	last := []byte(nil)
 	for _, m := range endpointSeeds() {
 		b := encode(f, m)
-		f.Add(b, last)
-		f.Add(b, b)
+		f.Add(b, last, false)
+		f.Add(b, b, true)
 		last = b
 	}
 	for _, b := range append(wireSeeds(), recorded(f, resource.EndpointsType, "-eds", "endpoints.txt")...) {
-		f.Add(b, last)
-		f.Add(slices.Concat(b, b), b) // merges the two
+		f.Add(b, last, true)
+		f.Add(slices.Concat(b, b), b, false) // merges the two
 		last = b
 	}
-	f.Fuzz(func(t *testing.T, value, before []byte) {
+	f.Fuzz(func(t *testing.T, value, before []byte, names bool) {
+		decode := func(value []byte, prev *resource.Endpoints) (*resource.Endpoints, error) {
+			e, err := resource.Decode(resource.EndpointsType, value, resource.Options{Previous: prev, AcceptHostnames: names})
+			got, _ := e.(*resource.Endpoints)
+			return got, err
+		}
 		var got *resource.Endpoints
 		var err error
-		spend(t, 128*len(value)+64<<10, func() { got, err = resource.DecodeEndpoints(value, nil) })
-		checkEndpoints(t, value, got, err)
+		spend(t, 128*len(value)+64<<10, func() { got, err = decode(value, nil) })
+		checkEndpoints(t, value, names, got, err)
 
-		prev, _ := resource.DecodeEndpoints(before, nil)
+		prev, _ := decode(before, nil)
 		var next *resource.Endpoints
 		var nextErr error
-		spend(t, 128*(len(value)+len(before))+64<<10, func() { next, nextErr = resource.DecodeEndpoints(value, prev) })
+		spend(t, 128*(len(value)+len(before))+64<<10, func() { next, nextErr = decode(value, prev) })
 		if fmt.Sprint(nextErr) != fmt.Sprint(err) {
 			t.Fatalf("error is %v, after another version %v", err, nextErr)
 		}
@@ -157,7 +162,7 @@ func FuzzEndpoints(f *testing.F) {
 		if text, want := render(next), render(got); text != want {
 			t.Fatalf("after another version it is\n%s\nwant\n%s", text, want)
 		}
-		if again, err := resource.DecodeEndpoints(value, next); again != next {
+		if again, err := decode(value, next); again != next {
 			t.Errorf("the same bytes are not the same as before (%v):\n%s\nthen\n%s", err, render(next), render(again))
 		}
 		checkPicks(t, got, next)
@@ -166,13 +171,13 @@ func FuzzEndpoints(f *testing.F) {
 
 // checkEndpoints compares the result for value with the oracle. Bytes that proto.Unmarshal
 // rejects may be accepted because of a field that is not read.
-func checkEndpoints(t *testing.T, value []byte, got *resource.Endpoints, err error) {
+func checkEndpoints(t *testing.T, value []byte, names bool, got *resource.Endpoints, err error) {
 	t.Helper()
 	m := new(endpointv3.ClusterLoadAssignment)
 	if proto.Unmarshal(value, m) != nil {
 		return
 	}
-	want, rule := naiveEndpoints(m)
+	want, rule := naiveEndpoints(m, names)
 	if (err != nil) != (rule != "") {
 		t.Fatalf("%v\nerror is %v, but the oracle's is %q", m, err, rule)
 	}
@@ -185,7 +190,7 @@ func checkEndpoints(t *testing.T, value []byte, got *resource.Endpoints, err err
 }
 
 // naiveEndpoints is the oracle: the message as a list, and which rule it breaks.
-func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) (e *resource.Endpoints, rule string) {
+func naiveEndpoints(m *endpointv3.ClusterLoadAssignment, names bool) (e *resource.Endpoints, rule string) {
 	e = &resource.Endpoints{Name: m.GetClusterName()}
 	require := func(ok bool, what string) {
 		if !ok {
@@ -229,7 +234,7 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) (e *resource.Endpoints,
 			if !slices.Contains([]corev3.HealthStatus{corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY, corev3.HealthStatus_DRAINING}, ep.GetHealthStatus()) {
 				continue
 			}
-			endpoint, ok := naiveEndpoint(ep)
+			endpoint, ok := naiveEndpoint(ep, names)
 			require(ok, "endpoint")
 			sum += uint64(endpoint.Weight)
 			for _, a := range append([]netip.AddrPort{endpoint.Addr}, endpoint.Extra.Addrs...) {
@@ -260,7 +265,7 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) (e *resource.Endpoints,
 
 var glob = regexp.MustCompile(`^xdstp:(//[^/?#]*/|/)?envoy\.config\.endpoint\.v3\.LbEndpoint/([^?#]*/)?\*(\?[^#]*)?$`)
 
-func naiveEndpoint(m *endpointv3.LbEndpoint) (e picker.Endpoint, ok bool) {
+func naiveEndpoint(m *endpointv3.LbEndpoint, names bool) (e picker.Endpoint, ok bool) {
 	e = picker.Endpoint{Weight: 1, Extra: &picker.EndpointExtra{Hostname: m.GetEndpoint().GetHostname()}}
 	if m.GetHealthStatus() == corev3.HealthStatus_DRAINING {
 		e.Health = picker.Draining
@@ -269,21 +274,27 @@ func naiveEndpoint(m *endpointv3.LbEndpoint) (e picker.Endpoint, ok bool) {
 		e.Weight = m.GetLoadBalancingWeight().GetValue()
 	}
 	e.Extra.Metadata, e.Extra.HashKey = naiveMetadata(m.GetMetadata())
-	e.Addr, ok = naiveAddress(m.GetEndpoint().GetAddress())
+	e.Addr, ok = naiveAddress(m.GetEndpoint().GetAddress(), names)
 	ok = ok && e.Weight > 0
 	for _, more := range m.GetEndpoint().GetAdditionalAddresses() {
-		addr, valid := naiveAddress(more.GetAddress())
+		addr, valid := naiveAddress(more.GetAddress(), names)
 		e.Extra.Addrs = append(e.Extra.Addrs, addr)
 		ok = ok && valid
 	}
 	return e, ok
 }
 
-func naiveAddress(m *corev3.Address) (netip.AddrPort, bool) {
+// hostname matches DNS names, except for names that end in a number, and overlong ones.
+var hostname = regexp.MustCompile(`^([[:alnum:]_]([[:alnum:]_-]{0,61}[[:alnum:]_])?\.)*[[:alnum:]_]([[:alnum:]_-]{0,61}[[:alnum:]_])?\.?$`)
+
+func naiveAddress(m *corev3.Address, names bool) (netip.AddrPort, bool) {
 	s := m.GetSocketAddress()
 	ip, err := netip.ParseAddr(s.GetAddress())
 	_, numbered := s.GetPortSpecifier().(*corev3.SocketAddress_PortValue)
 	ok := err == nil && ip.Zone() == "" && numbered && s.GetPortValue() <= math.MaxUint16
+	if name := s.GetAddress(); names && err != nil && len(name) < 255 && hostname.MatchString(name) && !regexp.MustCompile(`(^|\.)[0-9]+\.?$`).MatchString(name) {
+		ip, ok = netip.MustParseAddr("::%"+name), numbered && s.GetPortValue() <= math.MaxUint16
+	}
 	return netip.AddrPortFrom(ip.Unmap(), uint16(s.GetPortValue())), ok
 }
 

@@ -167,6 +167,12 @@ type ResourceOptions struct {
 	// ignore_resource_deletion (A53). If set, resources that are deleted on purpose get RPCs as
 	// long as routes lead to them.
 	KeepDeleted bool
+	// AcceptHostnames accepts DNS names as addresses of endpoints, as google.golang.org/grpc/xds
+	// does. The dialer resolves a name whenever it connects, and there is one connection for all
+	// addresses of a name. By default an EDS resource with a name is rejected (A27), and clusters
+	// of type LOGICAL_DNS resolve names. Set it for all channels of a program, since channels
+	// that differ in it do not share an XdsClient.
+	AcceptHostnames bool
 	// MaxHashBytes bounds the memory of the hash rings and Maglev tables of one target; the
 	// default is 64 MiB. If clusters ask for more, the largest rings and tables are made smaller.
 	MaxHashBytes uint64

@@ -144,6 +144,7 @@ func (c *Config) clientOptions() xds.Options {
 		Delta:           c.Delta,
 		Linger:          c.Linger,
 		ResourceTimeout: c.Resources.Timeout,
+		AcceptHostnames: c.Resources.AcceptHostnames,
 		ReconnectSpread: c.ReconnectSpread,
 		MaxHashBytes:    c.Resources.MaxHashBytes,
 		Logger:          c.Logger,

@@ -40,12 +40,13 @@ type WhatIf struct {
 	// eds, or listeners, routes, clusters and endpoints, may omit the type. Several documents may
 	// follow each other.
 	Resources []byte
-	// States has the states of endpoints by their first address; the default is READY.
+	// States has the states of endpoints by their first address; the default is READY. For a DNS
+	// name, picker.NameAddr returns the address.
 	States map[netip.AddrPort]connectivity.State
 	// Config is the channel's configuration. Only the fields that affect picks are used: Policies,
-	// IgnoreEndpointWeights, DefaultMaxRequests, LocalCluster, MaxHashBytes of Resources, the Overlay
-	// and XDSLB_OVERLAY, and the Bootstrap, if it is set, for certificate providers, trusted_xds_server
-	// and the locality of the node.
+	// IgnoreEndpointWeights, DefaultMaxRequests, LocalCluster, MaxHashBytes and AcceptHostnames of
+	// Resources, the Overlay and XDSLB_OVERLAY, and the Bootstrap, if it is set, for certificate
+	// providers, trusted_xds_server and the locality of the node.
 	Config Config
 }
 
@@ -151,7 +152,7 @@ func (w *WhatIf) simulate() (*simulation, error) {
 func (w *WhatIf) options() *Config {
 	return Config{
 		Policies: w.Config.Policies, IgnoreEndpointWeights: w.Config.IgnoreEndpointWeights, DefaultMaxRequests: w.Config.DefaultMaxRequests, LocalCluster: w.Config.LocalCluster,
-		Resources: ResourceOptions{MaxHashBytes: w.Config.Resources.MaxHashBytes}, Delta: true, Linger: -1, Logger: slog.New(slog.DiscardHandler),
+		Resources: ResourceOptions{MaxHashBytes: w.Config.Resources.MaxHashBytes, AcceptHostnames: w.Config.Resources.AcceptHostnames}, Delta: true, Linger: -1, Logger: slog.New(slog.DiscardHandler),
 	}.withDefaults()
 }
 

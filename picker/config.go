@@ -115,7 +115,7 @@ type Priority struct {
 
 // Endpoint is one backend. It is 48 bytes; rarely used fields are in Extra.
 type Endpoint struct {
-	Addr   netip.AddrPort // first address, canonical (IPv4-mapped is unmapped, no zone)
+	Addr   netip.AddrPort // first address, canonical (IPv4-mapped is unmapped, no zone), or that of a name: see NameAddr
 	Weight uint32         // ≥ 1; default 1 (EDF-3)
 	Health Health
 	Extra  *EndpointExtra

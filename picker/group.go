@@ -169,13 +169,13 @@ func (b *builder) scanLocality(in *groupInput, i int) error {
 		e := state.Endpoints.State(i)
 		switch {
 		case e == nil || e.binding == nil || e.binding.load != state.Load || e.binding.breaker != breaker:
-			return fmt.Errorf("endpoint %d (%v) is not bound to the counters of its locality and cluster", i, ec.Addr)
+			return fmt.Errorf("endpoint %d (%s) is not bound to the counters of its locality and cluster", i, AddrText(ec.Addr))
 		case e.binding.countInFlight != countInFlight:
-			return fmt.Errorf("endpoint %d (%v) counts RPCs in flight: %t, want %t for its policy", i, ec.Addr, e.binding.countInFlight, countInFlight)
+			return fmt.Errorf("endpoint %d (%s) counts RPCs in flight: %t, want %t for its policy", i, AddrText(ec.Addr), e.binding.countInFlight, countInFlight)
 		case (e.binding.timing != nil) != timed:
-			return fmt.Errorf("endpoint %d (%v) times RPCs: %t, want %t for its policy", i, ec.Addr, !timed, timed)
+			return fmt.Errorf("endpoint %d (%s) times RPCs: %t, want %t for its policy", i, AddrText(ec.Addr), !timed, timed)
 		case e.Connectivity > TransientFailure:
-			return fmt.Errorf("endpoint %d (%v) has connectivity %d", i, ec.Addr, e.Connectivity)
+			return fmt.Errorf("endpoint %d (%s) has connectivity %d", i, AddrText(ec.Addr), e.Connectivity)
 		}
 		s := stateOf(e, ec)
 		in.count[s]++

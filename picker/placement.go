@@ -153,7 +153,7 @@ func keyOf(e *Endpoint) string {
 	if e.Extra != nil && e.Extra.HashKey != "" {
 		return e.Extra.HashKey
 	}
-	return e.Addr.String()
+	return AddrText(e.Addr)
 }
 
 // sameKey reports whether keyOf(a) and keyOf(b) are known to be equal without computing them.

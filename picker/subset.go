@@ -79,7 +79,7 @@ func (p *Priority) rank(seed uint64) []subsetRank {
 	)
 	for i := range p.Localities {
 		for _, e := range p.Localities[i].Endpoints.All() {
-			text = e.Addr.AppendTo(text[:0])
+			text = appendAddr(text[:0], e.Addr)
 			digest.ResetWithSeed(seed)
 			_, _ = digest.Write(text) // never fails
 			ranks = append(ranks, subsetRank{digest.Sum64(), len(ranks), e.Health == Draining})

@@ -103,6 +103,7 @@ func acquireOptions(t *testing.T) {
 		BackoffBase:         1,
 		BackoffMax:          1,
 		ReconnectSpread:     1,
+		AcceptHostnames:     true,
 		MaxHashBytes:        1,
 		Logger:              slog.Default(),
 	}
@@ -126,7 +127,7 @@ func acquireOptions(t *testing.T) {
 		{"the default, said", Options{}, Options{Linger: 30 * time.Second, BackoffBase: time.Second, DialOptions: []grpc.DialOption{}}, true},
 		{"the same dial options in another slice", other, Options{
 			DialOptions: []grpc.DialOption{agent}, Policies: other.Policies, DNS: other.DNS, Filter: other.Filter, LocalCluster: "fleet", DropDeleted: true, Delta: true,
-			Linger: -1, ResourceTimeout: 1, ConnectFailureAfter: 1, BackoffBase: 1, BackoffMax: 1, ReconnectSpread: 1, MaxHashBytes: 1,
+			Linger: -1, ResourceTimeout: 1, ConnectFailureAfter: 1, BackoffBase: 1, BackoffMax: 1, ReconnectSpread: 1, MaxHashBytes: 1, AcceptHostnames: true,
 		}, true},
 		{"dial options that say the same", Options{DialOptions: []grpc.DialOption{agent}}, Options{DialOptions: []grpc.DialOption{grpc.WithUserAgent("a")}}, false},
 		{"more of them", Options{DialOptions: []grpc.DialOption{agent}}, Options{DialOptions: []grpc.DialOption{agent, agent}}, false},

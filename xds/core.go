@@ -100,7 +100,8 @@ func (c *core) decodeOptions(s *bootstrap.Server) resource.Options {
 		CertProvider: func(instance string, use resource.CertUse) error {
 			return c.cfg.CheckCertProvider(instance, use == resource.RootCerts)
 		},
-		Filter: c.opts.Filter,
+		Filter:          c.opts.Filter,
+		AcceptHostnames: c.opts.AcceptHostnames,
 	}
 }
 

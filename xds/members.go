@@ -16,6 +16,7 @@ import (
 // handleMembers is handleResources for members of collections.
 func (r *response) handleMembers() (applied bool) {
 	r.compareMembers()
+	r.t.members.AcceptHostnames = r.t.peer.core.opts.AcceptHostnames
 	for i := range r.items {
 		if r.ended() {
 			return false

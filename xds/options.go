@@ -50,6 +50,9 @@ type Options struct {
 	// (Envoy's local_cluster_name). It is subscribed to while a cluster in use requires it. It may be empty.
 	LocalCluster string
 
+	// AcceptHostnames accepts DNS names as addresses of endpoints; see resource.Options.
+	AcceptHostnames bool
+
 	// DropDeleted makes the deletion of a Listener or Cluster take effect, as in
 	// A57, unless the server has the feature ignore_resource_deletion
 	// (A53). By default, as in A88, the last version stays in use unless the

@@ -74,7 +74,7 @@ var stricterRules = []stricterRule{
 	{"Cluster", "periods of client_side_weighted_round_robin that are negative or invalid", byProtobuf, []string{
 		policy(`client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin`, `"blackoutPeriod": "-1s"`),
 		policy(`client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin`, `"weightExpirationPeriod": "-1s"`)}},
-	{"LbEndpoint", "an address that is a name", "A27; `LOGICAL_DNS` clusters resolve names", []string{socket(`"address": "backend", "portValue": 80`)}},
+	{"LbEndpoint", "an address that is a name", "A27; `ResourceOptions.AcceptHostnames` accepts names", []string{socket(`"address": "backend", "portValue": 80`)}},
 	{"LbEndpoint", "an address that is empty, or without a port", byAPI, []string{socket(`"portValue": 80`), socket(`"address": "10.0.0.1"`)}},
 	{"LbEndpoint", "a port above 65535", byAPI, []string{socket(`"address": "10.0.0.1", "portValue": 65536`)}},
 	{"LbEndpoint", "an address that is not a socket address", "A27", []string{`[{}]`, `[{"endpoint": {}}]`, `[{"endpoint": {"address": {"pipe": {"path": "/x"}}}}]`}},

@@ -210,7 +210,7 @@ func TestShadowReportsWeights(t *testing.T) {
 				t.Errorf("%+v, want shares of 0.5 and %v", e, want)
 			}
 		}
-		if i := slices.IndexFunc(backends, func(b *xdstest.Backend) bool { return b.Addr() == w.Endpoints[0].Addr }); i < 0 {
+		if i := slices.IndexFunc(backends, func(b *xdstest.Backend) bool { return b.Addr().String() == w.Endpoints[0].Addr }); i < 0 {
 			t.Errorf("%+v is no backend", w.Endpoints[0])
 		}
 	}

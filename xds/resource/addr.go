@@ -6,6 +6,8 @@ package resource
 import (
 	"encoding/binary"
 	"net/netip"
+
+	"github.com/zeebo/xxh3"
 )
 
 // parseAddr parses an IP address without a zone, and unmaps it (T-EDS-4). It does not allocate
@@ -47,17 +49,15 @@ func parseIPv4(b []byte) (addr [4]byte, ok bool) {
 }
 
 // An addrKey is an address in 18 bytes without pointers. As a map key it takes half the memory
-// of a netip.AddrPort and no time of the garbage collector.
+// of a netip.AddrPort and no time of the garbage collector. Names are hashed.
 type addrKey [18]byte
 
 func keyOf(addr netip.AddrPort) (k addrKey) {
 	ip := addr.Addr().As16() // IPv4 as mapped addresses, which parseAddr unmaps
+	if name := addr.Addr().Zone(); name != "" {
+		ip = xxh3.HashString128(name).Bytes()
+	}
 	copy(k[:], ip[:])
 	binary.BigEndian.PutUint16(k[16:], addr.Port())
 	return k
-}
-
-// addrPort returns the address of key k.
-func (k addrKey) addrPort() netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(k[:16])).Unmap(), binary.BigEndian.Uint16(k[16:]))
 }

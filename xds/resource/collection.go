@@ -101,6 +101,8 @@ type Member struct {
 // A MemberDecoder decodes LbEndpoints. Members with equal metadata share it, within limits. The
 // zero value is ready to use. It is not safe for concurrent use.
 type MemberDecoder struct {
+	AcceptHostnames bool // as in Options
+
 	metadata map[string]*metadata
 }
 
@@ -113,7 +115,7 @@ func (m *MemberDecoder) Decode(name string, value []byte) (Member, error) {
 	if len(m.metadata) > maxSharedMetadata {
 		m.metadata = nil
 	}
-	d := endpointsDecoder{prev: &Endpoints{}, i: -1, j: -1, metadata: m.metadata}
+	d := endpointsDecoder{prev: &Endpoints{}, names: m.AcceptHostnames, i: -1, j: -1, metadata: m.metadata}
 	var f endpointFields
 	if !f.parse(value) {
 		d.root().fail("is malformed, or contains text that is not UTF-8")
@@ -121,7 +123,7 @@ func (m *MemberDecoder) Decode(name string, value []byte) (Member, error) {
 	}
 	health, usable := f.usable()
 	if !usable {
-		u, _ := f.unhealthy()
+		u, _ := d.unhealthyEndpoint(&f)
 		return Member{Unhealthy: u}, nil
 	}
 	e, _ := d.endpoint(&f, nil)

@@ -34,7 +34,7 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev picker.EndpointLis
 		}
 		health, usable := f.usable()
 		if !usable {
-			if u, ok := f.unhealthy(); ok {
+			if u, ok := d.unhealthyEndpoint(&f); ok {
 				d.unhealthy = append(d.unhealthy, u)
 			}
 			continue
@@ -62,12 +62,12 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev picker.EndpointLis
 
 // unhealthy returns the diagnostics of an endpoint that is excluded because of its health, and
 // whether its address is valid.
-func (f *endpointFields) unhealthy() (u picker.Unhealthy, ok bool) {
-	addr, ok := parseAddr(f.address.text)
-	if !ok || f.address.missing != "" || f.address.port > math.MaxUint16 {
+func (d *endpointsDecoder) unhealthyEndpoint(f *endpointFields) (u picker.Unhealthy, ok bool) {
+	addr, ok := f.address.parsed(d.names)
+	if !ok {
 		return u, false
 	}
-	return picker.Unhealthy{Addr: netip.AddrPortFrom(addr, uint16(f.address.port)), Health: corev3.HealthStatus(f.health).String()}, true
+	return picker.Unhealthy{Addr: addr, Health: corev3.HealthStatus(f.health).String()}, ok
 }
 
 // endpoint converts an endpoint, except for its health. It returns false if it is invalid. old
@@ -106,10 +106,8 @@ func (d *endpointsDecoder) endpoint(f *endpointFields, old *picker.Endpoint) (e 
 // address converts an address of an endpoint: the primary one if i is -1, otherwise additional
 // address i. The result is the zero AddrPort if it is invalid.
 func (d *endpointsDecoder) address(f *addressFields, i int) netip.AddrPort {
-	if f.missing == "" && f.port <= math.MaxUint16 {
-		if addr, ok := parseAddr(f.text); ok {
-			return netip.AddrPortFrom(addr, uint16(f.port))
-		}
+	if addr, ok := f.parsed(d.names); ok {
+		return addr
 	}
 	p := d.here().dot("endpoint")
 	if i >= 0 {
@@ -125,7 +123,27 @@ func (d *endpointsDecoder) address(f *addressFields, i int) netip.AddrPort {
 	case f.port > math.MaxUint16:
 		p.dot("socket_address").dot("port_value").refuse(f.port, "must be at most 65535")
 	default: // A27-CLA-11
-		p.dot("socket_address").dot("address").refuse(string(f.text), "must be an IPv4 or IPv6 address without a zone")
+		rule := "must be an IPv4 or IPv6 address without a zone"
+		if d.names {
+			rule += ", or a DNS name"
+		} else if _, ok := picker.NameAddr(string(f.text), 0); ok {
+			rule += ", unless Config.Resources.AcceptHostnames is set"
+		}
+		p.dot("socket_address").dot("address").refuse(string(f.text), rule)
 	}
 	return netip.AddrPort{}
+}
+
+// parsed returns the address; not ok if it is invalid. With names it may be a DNS name.
+func (f *addressFields) parsed(names bool) (addr netip.AddrPort, ok bool) {
+	if f.missing != "" || f.port > math.MaxUint16 {
+		return addr, false
+	}
+	if addr, ok := parseAddr(f.text); ok {
+		return netip.AddrPortFrom(addr, uint16(f.port)), true
+	}
+	if names {
+		return picker.NameAddr(string(f.text), uint16(f.port))
+	}
+	return addr, false
 }

@@ -25,12 +25,12 @@ import (
 // an address occurs twice, once an address has changed; and for metadata. In total that is at
 // most 128 bytes per byte of value.
 func DecodeEndpoints(value []byte, prev *Endpoints) (*Endpoints, error) {
-	return decodeEndpoints(value, prev, stopper{})
+	return decodeEndpoints(value, Options{Previous: prev}, stopper{})
 }
 
-func decodeEndpoints(value []byte, prev *Endpoints, stop stopper) (*Endpoints, error) {
-	d := newEndpointsDecoder(value, prev)
-	d.stopper = stop
+func decodeEndpoints(value []byte, opt Options, stop stopper) (*Endpoints, error) {
+	d := newEndpointsDecoder(value, opt.Previous)
+	d.stopper, d.names = stop, opt.AcceptHostnames
 	e, ok := d.decode()
 	if d.stopped {
 		return nil, ErrStopped
@@ -58,6 +58,7 @@ type endpointsDecoder struct {
 	// i and j are the current position, endpoints[i].lb_endpoints[j]; -1 if it is above that.
 	i, j   int
 	listed bool // or endpoints[i].load_balancer_endpoints.lb_endpoints[j]
+	names  bool // Options.AcceptHostnames
 
 	collections []Collection
 

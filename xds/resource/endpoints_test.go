@@ -32,7 +32,7 @@ func plain(e *Endpoints) *Endpoints {
 	return &Endpoints{Name: e.Name, Priorities: e.Priorities, Drops: e.Drops, Unhealthy: e.Unhealthy, Collections: e.Collections}
 }
 
-// TestEndpointsOracle compares decoding with the oracle: messages as the library encodes them,
+// TestEndpointsOracle compares decoding with the oracle, with and without AcceptHostnames: messages as the library encodes them,
 // the same in unusual encodings, and damaged ones. Damaged messages are rejected if a proto
 // library that knows only the used fields rejects them (testdata/endpoints.textproto).
 func TestEndpointsOracle(t *testing.T) {
@@ -40,9 +40,9 @@ func TestEndpointsOracle(t *testing.T) {
 	read := readFields(t)
 	desc := (&endpointv3.ClusterLoadAssignment{}).ProtoReflect().Descriptor()
 	var valid, invalid, malformed int
-	check := func(kind string, b []byte) {
+	check := func(kind string, b []byte, names bool) {
 		t.Helper()
-		got, err := DecodeEndpoints(b, nil)
+		got, err := decodeEndpoints(b, Options{AcceptHostnames: names}, stopper{})
 		m := new(endpointv3.ClusterLoadAssignment)
 		if proto.Unmarshal(b, m) != nil {
 			malformed++
@@ -51,7 +51,7 @@ func TestEndpointsOracle(t *testing.T) {
 			}
 			return
 		}
-		want := naiveEndpoints(m)
+		want := naiveEndpoints(m, names)
 		if want == nil {
 			invalid++
 		} else {
@@ -65,13 +65,21 @@ func TestEndpointsOracle(t *testing.T) {
 	if testing.Short() {
 		rounds = 300
 	}
-	for range rounds {
-		b := encode(t, randomAssignment(rnd))
-		check("plain", b)
-		check("scrambled", scramble(rnd, desc, b))
-		check("doubled", append(slices.Clone(b), encode(t, randomAssignment(rnd))...))
+	for i := range rounds {
+		names := i%2 == 1
+		random := func() []byte {
+			m := randomAssignment(rnd)
+			if i%4 > 1 {
+				nameEndpoints(rnd, m)
+			}
+			return encode(t, m)
+		}
+		b := random()
+		check("plain", b, names)
+		check("scrambled", scramble(rnd, desc, b), names)
+		check("doubled", append(slices.Clone(b), random()...), names)
 		for range 5 {
-			check("damaged", mutate(rnd, b))
+			check("damaged", mutate(rnd, b), names)
 		}
 	}
 	if valid < rounds || invalid < rounds/2 || malformed < rounds/2 {
@@ -113,7 +121,7 @@ func TestEndpointsOneof(t *testing.T) {
 		if err := proto.Unmarshal(b, m); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		if want := naiveEndpoints(m); (err == nil) != tt.valid || !reflect.DeepEqual(plain(got), want) {
+		if want := naiveEndpoints(m, false); (err == nil) != tt.valid || !reflect.DeepEqual(plain(got), want) {
 			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, want)
 		}
 	}

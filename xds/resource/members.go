@@ -29,7 +29,7 @@ type Members struct {
 //
 // The zero value is an empty collection. It must not be copied, and neither it nor a Merger of
 // its Members is safe for concurrent use. It holds 16 bytes for each member in addition to the
-// name and the Members, and 48 for each recent change of addresses.
+// name and the Members, and 80 for each recent change of addresses.
 type MemberList struct {
 	latest    *Members
 	usable    byName[picker.Endpoint]
@@ -45,8 +45,8 @@ type MemberList struct {
 // addrChange is the addition or removal of an address in a version.
 type addrChange struct {
 	addr      addrKey
+	unhealthy picker.Unhealthy // instead of addr, if the member is excluded
 	gone      bool
-	unhealthy string // health of an excluded member, otherwise ""
 	version   uint64
 }
 
@@ -191,10 +191,10 @@ func (l *MemberList) noteUnhealthy(name string, version uint64) bool {
 		return false
 	}
 	if before != nil {
-		l.remember(addrChange{addr: keyOf(before.Addr), gone: true, unhealthy: before.Health, version: version})
+		l.remember(addrChange{gone: true, unhealthy: *before, version: version})
 	}
 	if next != nil {
-		l.remember(addrChange{addr: keyOf(next.Addr), unhealthy: next.Health, version: version})
+		l.remember(addrChange{unhealthy: *next, version: version})
 	}
 	return true
 }

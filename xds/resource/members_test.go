@@ -109,6 +109,9 @@ func (w *mergeWorld) member() Member {
 }
 
 func addrPort(i int) netip.AddrPort {
+	if name, ok := picker.NameAddr(fmt.Sprintf("h%d.example", i), 80); ok && i%3 == 2 {
+		return name
+	}
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
 }
 
@@ -303,6 +306,14 @@ func TestMemberDecoder(t *testing.T) {
 		if _, err := decode(text); err == nil || err.Error() != want {
 			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
 		}
+	}
+	name := strings.Replace("{"+at+"}}", "10.0.0.1", "a.example", 1)
+	if _, err := decode(name); err == nil || !strings.Contains(err.Error(), "unless Config.Resources.AcceptHostnames is set") {
+		t.Error(err)
+	}
+	d.AcceptHostnames = true
+	if m, err := decode(name); err != nil || picker.AddrText(m.Endpoint.Addr) != "a.example:80" {
+		t.Errorf("%s: %v, %v", name, m, err)
 	}
 	if _, err := d.Decode("n", []byte{1}); err == nil || !strings.Contains(err.Error(), "malformed") {
 		t.Error(err)

@@ -98,8 +98,8 @@ func (m *Merger) follow(before, after *Members) {
 		m.countAll(after, false)
 	}
 	for _, c := range changes {
-		if c.unhealthy != "" {
-			m.countUnhealthy(picker.Unhealthy{Addr: c.addr.addrPort(), Health: c.unhealthy}, c.gone)
+		if c.unhealthy.Health != "" {
+			m.countUnhealthy(c.unhealthy, c.gone)
 		} else {
 			m.count(c.addr, c.gone)
 		}

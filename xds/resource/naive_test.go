@@ -19,8 +19,8 @@ import (
 var glob = regexp.MustCompile(`^xdstp:(//[^/?#]*/|/)?envoy\.config\.endpoint\.v3\.LbEndpoint/([^?#]*/)?\*(\?[^#]*)?$`)
 
 // naiveEndpoints is the oracle of DecodeEndpoints: the rules, one after the
-// other, on the decoded message. It returns nil if one is broken.
-func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) *Endpoints {
+// other, on the decoded message. With names, addresses can be DNS names. It returns nil if one is broken.
+func naiveEndpoints(m *endpointv3.ClusterLoadAssignment, names bool) *Endpoints {
 	e := &Endpoints{Name: m.GetClusterName()}
 	bad := e.Name == ""
 	for _, drop := range m.GetPolicy().GetDropOverloads() {
@@ -66,10 +66,10 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) *Endpoints {
 		var endpoints []picker.Endpoint
 		for _, em := range list {
 			if h := em.GetHealthStatus(); h != 0 && h != 1 && h != 3 {
-				e.Unhealthy = append(e.Unhealthy, naiveUnhealthy(em)...)
+				e.Unhealthy = append(e.Unhealthy, naiveUnhealthy(em, names)...)
 				continue
 			}
-			ep, ok := naiveEndpoint(em, addrs)
+			ep, ok := naiveEndpoint(em, addrs, names)
 			bad = bad || !ok
 			sum += uint64(ep.Weight)
 			endpoints = append(endpoints, ep)
@@ -92,16 +92,30 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) *Endpoints {
 }
 
 // naiveUnhealthy is an endpoint that is left out, if it can be named.
-func naiveUnhealthy(m *endpointv3.LbEndpoint) []picker.Unhealthy {
-	s := m.GetEndpoint().GetAddress().GetSocketAddress()
-	ip, err := netip.ParseAddr(s.GetAddress())
-	if _, set := s.GetPortSpecifier().(*corev3.SocketAddress_PortValue); err != nil || ip.Zone() != "" || !set || s.GetPortValue() > math.MaxUint16 {
+func naiveUnhealthy(m *endpointv3.LbEndpoint, names bool) []picker.Unhealthy {
+	addr, ok := naiveAddr(m.GetEndpoint().GetAddress(), names)
+	if !ok {
 		return nil
 	}
-	return []picker.Unhealthy{{Addr: netip.AddrPortFrom(ip.Unmap(), uint16(s.GetPortValue())), Health: m.GetHealthStatus().String()}}
+	return []picker.Unhealthy{{Addr: addr, Health: m.GetHealthStatus().String()}}
 }
 
-func naiveEndpoint(m *endpointv3.LbEndpoint, seen map[netip.AddrPort]bool) (e picker.Endpoint, ok bool) {
+var hostname = regexp.MustCompile(`^([[:alnum:]_]([[:alnum:]_-]{0,61}[[:alnum:]_])?\.)*[[:alnum:]_]([[:alnum:]_-]{0,61}[[:alnum:]_])?\.?$`)
+var numeric = regexp.MustCompile(`(^|\.)[0-9]+\.?$`)
+
+func naiveAddr(a *corev3.Address, names bool) (addr netip.AddrPort, ok bool) {
+	s := a.GetSocketAddress()
+	if _, set := s.GetPortSpecifier().(*corev3.SocketAddress_PortValue); !set || s.GetPortValue() > math.MaxUint16 {
+		return addr, false
+	}
+	ip, err := netip.ParseAddr(s.GetAddress())
+	if err != nil && names && len(s.GetAddress()) < 255 && hostname.MatchString(s.GetAddress()) && !numeric.MatchString(s.GetAddress()) {
+		return netip.AddrPortFrom(netip.MustParseAddr("::%"+s.GetAddress()), uint16(s.GetPortValue())), true
+	}
+	return netip.AddrPortFrom(ip.Unmap(), uint16(s.GetPortValue())), err == nil && ip.Zone() == ""
+}
+
+func naiveEndpoint(m *endpointv3.LbEndpoint, seen map[netip.AddrPort]bool, names bool) (e picker.Endpoint, ok bool) {
 	e.Weight, ok = 1, true
 	if w := m.GetLoadBalancingWeight(); w != nil {
 		e.Weight, ok = w.GetValue(), w.GetValue() != 0
@@ -115,11 +129,8 @@ func naiveEndpoint(m *endpointv3.LbEndpoint, seen map[netip.AddrPort]bool) (e pi
 	e.Extra.Hostname = m.GetEndpoint().GetHostname()
 	list := []*endpointv3.Endpoint_AdditionalAddress{{Address: m.GetEndpoint().GetAddress()}}
 	for i, a := range append(list, m.GetEndpoint().GetAdditionalAddresses()...) {
-		s := a.GetAddress().GetSocketAddress()
-		ip, err := netip.ParseAddr(s.GetAddress())
-		addr := netip.AddrPortFrom(ip.Unmap(), uint16(s.GetPortValue()))
-		_, hasPort := s.GetPortSpecifier().(*corev3.SocketAddress_PortValue)
-		ok = ok && hasPort && s.GetPortValue() < 65536 && err == nil && ip.Zone() == "" && !seen[addr]
+		addr, valid := naiveAddr(a.GetAddress(), names)
+		ok = ok && valid && !seen[addr]
 		if seen[addr] = true; i == 0 {
 			e.Addr = addr
 		} else {

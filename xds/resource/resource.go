@@ -124,6 +124,9 @@ type Options struct {
 	// Previous is the result of decoding an earlier version of a ClusterLoadAssignment, if any;
 	// see [DecodeEndpoints].
 	Previous *Endpoints
+	// AcceptHostnames accepts DNS names as addresses of endpoints, which A27 does not allow; see
+	// picker.NameAddr.
+	AcceptHostnames bool
 	// Stopped is called about once per virtual host, route, locality and 1024 endpoints. If it
 	// returns true, decoding stops, and Decode returns ErrStopped. It may be nil.
 	Stopped func() bool
@@ -172,7 +175,7 @@ func Decode(t Type, value []byte, opt Options) (any, error) {
 			result = c
 		}
 	case EndpointsType:
-		endpoints, err := decodeEndpoints(value, opt.Previous, d.stopper)
+		endpoints, err := decodeEndpoints(value, opt, d.stopper)
 		if err != nil {
 			return nil, err
 		}

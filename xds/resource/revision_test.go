@@ -214,9 +214,10 @@ func TestEndpointsUpdates(t *testing.T) {
 		m := randomAssignment(rnd)
 		var prev *Endpoints
 		for range 4 {
+			nameEndpoints(rnd, m)
 			b := encode(t, m)
-			fresh, freshErr := DecodeEndpoints(b, nil)
-			next, err := DecodeEndpoints(b, prev)
+			fresh, freshErr := decodeEndpoints(b, Options{AcceptHostnames: true}, stopper{})
+			next, err := decodeEndpoints(b, Options{AcceptHostnames: true, Previous: prev}, stopper{})
 			if (err == nil) != (freshErr == nil) || err != nil && err.Error() != freshErr.Error() {
 				t.Fatalf("message %x: %v with a previous version, %v without", b, err, freshErr)
 			}

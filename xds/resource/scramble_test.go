@@ -6,6 +6,8 @@ package resource
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -192,4 +194,20 @@ func mutate(rnd *rand.Rand, b []byte) []byte {
 		b = append(b[:i], append(b[min(i, j):max(i, j):max(i, j)], b[i:]...)...)
 	}
 	return b
+}
+
+// nameEndpoints replaces addresses of m by DNS names, which differ as the addresses do.
+func nameEndpoints(rnd *rand.Rand, m *endpointv3.ClusterLoadAssignment) {
+	for _, loc := range m.Endpoints {
+		for _, e := range slices.Concat(loc.LbEndpoints, loc.GetLoadBalancerEndpoints().GetLbEndpoints()) {
+			for _, a := range append([]*endpointv3.Endpoint_AdditionalAddress{{Address: e.GetEndpoint().GetAddress()}}, e.GetEndpoint().GetAdditionalAddresses()...) {
+				if s := a.GetAddress().GetSocketAddress(); s != nil && rnd.IntN(2) == 0 {
+					s.Address = strings.NewReplacer(".", "-", ":", "x").Replace(s.Address) + pick(rnd, "", ".example", ".EXAMPLE.")
+					if rare(rnd) == 1 {
+						s.Address += pick(rnd, "..", ".9", "-", "%eth0", "ä", ":80")
+					}
+				}
+			}
+		}
+	}
 }

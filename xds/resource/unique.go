@@ -49,6 +49,6 @@ func (d *endpointsDecoder) noteAddr(addr netip.AddrPort, place int) {
 	before := len(d.seen)
 	d.seen[keyOf(addr)] = int32(place)
 	if len(d.seen) == before {
-		d.here().dot("endpoint").refuse(addr, "must not have an address that occurred before")
+		d.here().dot("endpoint").refuse(picker.AddrText(addr), "must not have an address that occurred before")
 	}
 }

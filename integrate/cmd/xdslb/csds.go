@@ -83,7 +83,9 @@ func targetsOf(c *statusv3.ClientConfig, now time.Time) (list []integrate.Target
 	if targets == nil {
 		return nil
 	}
-	if list, err = integrate.InspectTargets(integrate.WhatIf{Resources: text}, targets); err != nil {
+	w := integrate.WhatIf{Resources: text}
+	w.Config.Resources.AcceptHostnames = true // the process has accepted them
+	if list, err = integrate.InspectTargets(w, targets); err != nil {
 		for _, target := range targets {
 			list = append(list, integrate.TargetStatus{Target: target, Error: err.Error()})
 		}

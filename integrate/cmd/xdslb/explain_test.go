@@ -4,6 +4,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -39,4 +40,20 @@ func TestUnmeasuredLatency(t *testing.T) {
 	if s := wantCall(t, exitOK, append(args, "-o", "json"), "least_latency"); strings.Contains(s.out, `"latency"`) {
 		t.Errorf("the JSON has a latency:\n%s", s.out)
 	}
+}
+
+// TestHostnames: addresses that are names are accepted with -hostnames, and can be -down.
+func TestHostnames(t *testing.T) {
+	w := newWorld(t)
+	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
+	r.Endpoints[0].Endpoints[0].LbEndpoints[0].GetEndpoint().Address.GetSocketAddress().Address = "a.example"
+	if err := w.control.Update(r); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"explain", "orders", "/a/b", "-b", w.bootstrap}
+	name := fmt.Sprintf("a.example:%d", w.backends[0].Addr().Port())
+	wantCall(t, exitOK, []string{"dump", "orders", "-b", w.bootstrap}, "unless Config.Resources.AcceptHostnames is set")
+	wantCall(t, exitOK, append(args, "-hostnames", "-down", name), name+" 0 %, TRANSIENT_FAILURE", "100 %, READY")
+	wantCall(t, exitOK, []string{"pick", "orders", "-n", "10", "-b", w.bootstrap, "-hostnames"}, name)
+	wantCall(t, exitUsage, append(args, "-down", "a.example"), "want ADDRESS:PORT")
 }

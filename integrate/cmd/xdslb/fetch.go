@@ -34,13 +34,14 @@ var dumpCommand = command{
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var boot bootstrapFlag
 		boot.register(fs)
+		boot.registerHostnames(fs)
 		timeout := fs.Duration("timeout", 10*time.Second, "how long to wait for the control plane")
 		return func(args []string) (bool, error) {
 			target, text, err := boot.target(args)
 			if err != nil {
 				return false, err
 			}
-			js, err := e.fetch(text, target, boot.delta, *timeout)
+			js, err := e.fetch(text, target, &boot, *timeout)
 			if js != nil {
 				fmt.Fprintf(e.stdout, "%s\n", js)
 			}
@@ -51,7 +52,7 @@ var dumpCommand = command{
 
 // fetch returns the resources of a target as a CSDS response in JSON. It connects to control planes
 // only. If the target cannot be served, it returns an error and the available resources.
-func (e *env) fetch(boot []byte, target string, delta bool, timeout time.Duration) ([]byte, error) {
+func (e *env) fetch(boot []byte, target string, opts *bootstrapFlag, timeout time.Duration) ([]byte, error) {
 	cfg, err := xdstls.BootstrapParser().Parse("bootstrap", boot)
 	if err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func (e *env) fetch(boot []byte, target string, delta bool, timeout time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	client := xds.Acquire(cfg, xds.Options{Filter: rpc.FilterType, Delta: delta, Linger: -1, Logger: silent})
+	client := xds.Acquire(cfg, xds.Options{Filter: rpc.FilterType, Delta: opts.delta, AcceptHostnames: opts.hostnames, Linger: -1, Logger: silent})
 	defer client.Release()
 	defer client.Watch(listener, authority, keep{})()
 	ctx, cancel := context.WithTimeout(e.ctx, timeout)

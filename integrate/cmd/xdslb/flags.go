@@ -18,18 +18,25 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/picker"
 )
 
 // bootstrapFlag has the flags -b and -delta, which select the control planes and the variant of ADS.
+// Commands that read resources also have -hostnames.
 type bootstrapFlag struct {
-	file  string
-	delta bool // as integrate.Config.Delta
+	file      string
+	delta     bool // as integrate.Config.Delta
+	hostnames bool // as integrate.ResourceOptions.AcceptHostnames
 }
 
 func (b *bootstrapFlag) register(fs *flag.FlagSet) {
 	fs.StringVar(&b.file, "b", "", "bootstrap `file` (default: the one of the environment, as for gRPC)")
 	fs.BoolVar(&b.delta, "delta", false, "use incremental ADS, like integrate.Config.Delta; control planes without it are used in the "+
 		"state-of-the-world variant (default: only for servers with the feature xdslb.delta_ads)")
+}
+
+func (b *bootstrapFlag) registerHostnames(fs *flag.FlagSet) {
+	fs.BoolVar(&b.hostnames, "hostnames", false, "accept DNS names as addresses of endpoints, like integrate.ResourceOptions.AcceptHostnames")
 }
 
 // read returns the bootstrap document and its source.
@@ -68,6 +75,7 @@ type question struct {
 
 func (q *question) register(fs *flag.FlagSet) {
 	q.bootstrapFlag.register(fs)
+	q.registerHostnames(fs)
 	q.registerStates(fs)
 	q.headers = metadata.MD{}
 	fs.StringVar(&q.resources, "f", "", "`file` with resources, as printed by dump, or - for standard input (default: the control plane)")
@@ -86,9 +94,12 @@ func (q *question) register(fs *flag.FlagSet) {
 func (q *question) registerStates(fs *flag.FlagSet) {
 	q.states = map[netip.AddrPort]connectivity.State{}
 	fs.Func("down", "`address` of an endpoint that is assumed to be unreachable; may be repeated", func(s string) error {
-		a, err := netip.ParseAddrPort(s)
+		a, ok := picker.ParseAddr(s)
+		if !ok {
+			return errors.New("want ADDRESS:PORT")
+		}
 		q.states[a] = connectivity.TransientFailure
-		return err
+		return nil
 	})
 }
 
@@ -96,6 +107,7 @@ func (q *question) registerStates(fs *flag.FlagSet) {
 // contacts no endpoint.
 func (q *question) whatIf(e *env, target, method string) (integrate.WhatIf, error) {
 	w := integrate.WhatIf{Target: fullTarget(target), Method: method, States: q.states}
+	w.Config.Resources.AcceptHostnames = q.hostnames
 	var err error
 	if q.resources != "" {
 		if q.file != "" {
@@ -109,7 +121,7 @@ func (q *question) whatIf(e *env, target, method string) (integrate.WhatIf, erro
 	if w.Config.Bootstrap, _, err = q.read(); err != nil {
 		return w, err
 	}
-	w.Resources, err = e.fetch(w.Config.Bootstrap, w.Target, q.delta, q.timeout)
+	w.Resources, err = e.fetch(w.Config.Bootstrap, w.Target, &q.bootstrapFlag, q.timeout)
 	return w, err
 }
 

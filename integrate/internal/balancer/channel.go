@@ -61,7 +61,7 @@ func (ch *channel) addressesOf(cfg *picker.Endpoint) []resolver.Address {
 		if ch.resolved != nil {
 			addrs[i] = ch.resolved(key)
 		} else {
-			addrs[i] = resolver.Address{Addr: key.String()}
+			addrs[i] = resolver.Address{Addr: picker.AddrText(key)}
 		}
 	}
 	return addrs

@@ -214,7 +214,7 @@ func (e *endpoint) recordState(s balancer.SubConnState, lost bool) {
 // O(endpoints of the locality).
 func (e *endpoint) addr() string {
 	if i := slices.Index(e.loc.endpoints, e); i >= 0 {
-		return e.loc.cfg.At(i).Addr.String()
+		return picker.AddrText(e.loc.cfg.At(i).Addr)
 	}
 	return ""
 }

@@ -82,10 +82,10 @@ func endpointOf(l *picker.Locality, e *picker.Endpoint, share uint32) resolver.E
 
 // addressesOf returns the addresses of an endpoint, in order.
 func addressesOf(e *picker.Endpoint) []string {
-	addrs := []string{e.Addr.String()}
+	addrs := []string{picker.AddrText(e.Addr)}
 	if multiAddressed(e) {
 		for _, a := range e.Extra.Addrs {
-			addrs = append(addrs, a.String())
+			addrs = append(addrs, picker.AddrText(a))
 		}
 	}
 	return addrs

@@ -129,7 +129,9 @@ func lookTarget(c *cluster, out *report.RouteTarget, session *report.SessionStat
 func pickInSession(c *cluster, session *report.SessionStatus, kernel *picker.ClusterExplanation) bool {
 	var addrs []netip.AddrPort
 	for _, h := range session.Hosts {
-		addrs = append(addrs, netip.MustParseAddrPort(h))
+		if addr, ok := picker.ParseAddr(h); ok {
+			addrs = append(addrs, addr)
+		}
 	}
 	h := c.view.hosts.find(addrs)
 	if h == nil {

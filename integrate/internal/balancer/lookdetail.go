@@ -50,7 +50,7 @@ func (d *detail) fill(s *report.ClusterStatus) {
 		leaf := &s.Leaves[i]
 		leaf.PolicyText = explain.PolicyText(&l.cfg.Policy)
 		for _, u := range l.cfg.Unhealthy {
-			leaf.Unhealthy = append(leaf.Unhealthy, report.UnhealthyEndpoint{Address: u.Addr.String(), Health: u.Health})
+			leaf.Unhealthy = append(leaf.Unhealthy, report.UnhealthyEndpoint{Address: picker.AddrText(u.Addr), Health: u.Health})
 		}
 		for k := range leaf.Drops {
 			if d.rpc && i == d.c.state.Leaf && k < len(d.kernel.Drops) {
@@ -157,7 +157,7 @@ func (d *detail) addr(i int) string {
 	if d.c.state.Leaf >= 0 {
 		for _, l := range d.c.effective.Leaves[d.c.state.Leaf].Priorities[d.c.state.Priority].Localities {
 			if i < l.Endpoints.Len() {
-				return l.Endpoints.At(i).Addr.String()
+				return picker.AddrText(l.Endpoints.At(i).Addr)
 			}
 			i -= l.Endpoints.Len()
 		}

@@ -17,7 +17,7 @@ import (
 func (d *detail) endpoint(p *shownPriority, e *endpoint, cfg *picker.Endpoint, childPicks, passedBy bool) report.EndpointStatus {
 	share := d.shares[e]
 	out := report.EndpointStatus{
-		Address: cfg.Addr.String(), Hostname: hostname(cfg), Draining: e.Draining, Ejected: e.Ejected,
+		Address: picker.AddrText(cfg.Addr), Hostname: hostname(cfg), Draining: e.Draining, Ejected: e.Ejected,
 		Weight: cfg.Weight, EffectiveWeight: share.Weight, Share: share.Share, Waits: share.Waits,
 		State: stateName(e.Connectivity), Error: explain.ErrorText(lastError(e)), InFlight: e.InFlight(), Latency: e.Latency().Seconds(),
 	}

@@ -167,7 +167,7 @@ func (s *Simulation) connectAll(p *priority) (found bool) {
 	for _, l := range p.localities {
 		for i, e := range l.endpoints {
 			cfg := l.cfg.At(i)
-			state := s.stateOf(cfg.Addr.String())
+			state := s.stateOf(picker.AddrText(cfg.Addr))
 			if e.conn != nil || state == connectivity.Idle || e.Draining && state != connectivity.Ready {
 				continue
 			}
@@ -256,7 +256,7 @@ func addPicks(p *report.Picks, c *cluster, counts map[*endpoint]int) {
 		for _, l := range prio.localities {
 			for i, e := range l.endpoints {
 				p.Endpoints = append(p.Endpoints, report.PickedEndpoint{
-					Cluster: c.cfg.Name, Region: l.id.Region, Zone: l.id.Zone, SubZone: l.id.SubZone, Address: l.cfg.At(i).Addr.String(), RPCs: counts[e],
+					Cluster: c.cfg.Name, Region: l.id.Region, Zone: l.id.Zone, SubZone: l.id.SubZone, Address: picker.AddrText(l.cfg.At(i).Addr), RPCs: counts[e],
 				})
 			}
 		}

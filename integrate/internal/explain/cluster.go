@@ -140,7 +140,7 @@ func NotInSubset(received, cfg *picker.Leaf) (list []string) {
 	}
 	for e := range endpointsOf(received) {
 		if !kept[key{e.Addr, e.Extra}] {
-			list = append(list, e.Addr.String())
+			list = append(list, picker.AddrText(e.Addr))
 		}
 	}
 	return list

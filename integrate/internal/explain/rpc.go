@@ -65,7 +65,7 @@ func (x *RPC) route(r *report.RouteStatus, inServiceConfig bool) {
 	if p := rpc.Explain(x.ctx, x.table, x.Method, r.Index); p.Cookie != "" && x.intercepted {
 		r.Session = &report.SessionStatus{Cookie: p.Cookie, Cluster: p.Cluster}
 		for _, a := range p.Hosts {
-			r.Session.Hosts = append(r.Session.Hosts, a.String())
+			r.Session.Hosts = append(r.Session.Hosts, picker.AddrText(a))
 		}
 	}
 }

@@ -44,10 +44,10 @@ const clusterPrefix = "cluster:"
 // (A61) and the cluster (A60), "10.0.0.1:80,10.0.0.2:80;cluster:name".
 func (u *upstream) cookie() string {
 	var b strings.Builder
-	b.WriteString(u.cfg.Addr.String())
+	b.WriteString(picker.AddrText(u.cfg.Addr))
 	if u.cfg.Extra != nil {
 		for _, a := range u.cfg.Extra.Addrs {
-			b.WriteString("," + a.String())
+			b.WriteString("," + picker.AddrText(a))
 		}
 	}
 	b.WriteString(";" + clusterPrefix + u.cluster)
@@ -136,8 +136,8 @@ func (s *Session) parseCookie(value string) {
 	addrs, cluster, _ := strings.Cut(string(text), ";")
 	var hosts []netip.AddrPort
 	for a := range strings.SplitSeq(addrs, ",") {
-		host, err := netip.ParseAddrPort(a)
-		if err != nil {
+		host, ok := picker.ParseAddr(a)
+		if !ok {
 			return
 		}
 		hosts = append(hosts, host)

@@ -6,7 +6,6 @@ package weights
 import (
 	"cmp"
 	"math"
-	"net/netip"
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
@@ -26,7 +25,7 @@ type Shift struct {
 
 // EndpointShares are the shares that an endpoint has of the RPCs to its cluster.
 type EndpointShares struct {
-	Addr         netip.AddrPort
+	Addr         string
 	Weight       uint32
 	Stock, Xdslb float64
 }
@@ -78,7 +77,7 @@ func (s *Shift) add(l *picker.Locality, share float64) {
 		if e.Health != picker.Healthy {
 			continue
 		}
-		of := EndpointShares{e.Addr, e.Weight, share / float64(count), share * float64(e.Weight) / sum}
+		of := EndpointShares{picker.AddrText(e.Addr), e.Weight, share / float64(count), share * float64(e.Weight) / sum}
 		s.Moved += of.shift() / 2
 		s.Endpoints = append(s.Endpoints, of)
 		if len(s.Endpoints) == 2*MaxShifted {
