@@ -18,6 +18,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // Chaos is scenarios of random faults, which the whole client has to survive. In this
@@ -158,8 +159,8 @@ func scenario(t *testing.T, seed uint64, real bool, d time.Duration) {
 	w.hangUp(lazy)
 	w.gone()
 	served, failed := w.oracle.counts()
-	t.Logf("%d steps; RPCs served %v, failed with reason %d; %v hedges; attempts %+v, %d within budgets", len(w.history), served, failed,
-		w.metrics.Sum("xdslb.client.hedges"), w.attempts.sums, w.attempts.budgeted)
+	t.Logf("%d steps; RPCs served %v, failed with reason %d; %v hedges; attempts %+v, %d within budgets, %d within per_try_timeout", len(w.history), served, failed,
+		w.metrics.Sum("xdslb.client.hedges"), w.attempts.sums, w.attempts.budgeted, w.oracle.limited)
 }
 
 // check fails the test if the oracle found something wrong.
@@ -177,7 +178,7 @@ func (w *world) step() {
 		all = append(all, w.pools[name]...)
 	}
 	addr := all[w.rng.IntN(len(all))]
-	switch well := !w.dead[addr] && !w.held[addr] && !w.sick[addr]; w.rng.IntN(14) {
+	switch well := !w.dead[addr] && !w.held[addr] && !w.sick[addr] && !w.ailing[addr]; w.rng.IntN(16) {
 	case 0, 1:
 		if w.dead[addr] {
 			w.restart(addr)
@@ -197,6 +198,16 @@ func (w *world) step() {
 			w.sick[addr] = true
 			w.oracle.down(addr)
 			w.backends[addr].Fail(codes.Unavailable)
+		}
+	case 14, 15:
+		if w.ailing[addr] {
+			w.recover(addr)
+		} else if well {
+			w.note("%s is not SERVING", addr)
+			w.ailing[addr] = true
+			w.oracle.down(addr)
+			w.oracle.unhealthy(addr, time.Now())
+			w.health[addr].SetServingStatus("s", healthpb.HealthCheckResponse_NOT_SERVING)
 		}
 	case 3:
 		if w.held[addr] {
@@ -261,6 +272,14 @@ func (w *world) heal(addr string) {
 	w.oracle.up(addr)
 }
 
+func (w *world) recover(addr string) {
+	w.note("%s is SERVING", addr)
+	delete(w.ailing, addr)
+	w.oracle.unhealthy(addr, time.Time{})
+	w.health[addr].SetServingStatus("s", healthpb.HealthCheckResponse_SERVING)
+	w.oracle.up(addr)
+}
+
 func (w *world) release(addr string) {
 	w.note("release %s", addr)
 	delete(w.held, addr)
@@ -304,6 +323,9 @@ func (w *world) calm() {
 	for addr := range w.sick {
 		w.heal(addr)
 	}
+	for addr := range w.ailing {
+		w.recover(addr)
+	}
 	if w.cut {
 		w.joinControl()
 	}
@@ -312,7 +334,7 @@ func (w *world) calm() {
 	p := w.plan.clone()
 	p.routed = map[string]uint32{"a": 1, "b": 1}
 	for _, name := range []string{"a", "b"} {
-		p.clusters[name].policy = roundRobin
+		p.clusters[name].policy, p.clusters[name].checked = roundRobin, false
 		for i := range p.clusters[name].endpoints {
 			p.clusters[name].endpoints[i].draining = false
 		}

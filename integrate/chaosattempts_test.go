@@ -6,6 +6,7 @@ package integrate_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,8 +31,10 @@ type attemptCounts struct{ ok, failed, lost, mayFail uint64 }
 
 // loggedAttempt is one of them.
 type loggedAttempt struct {
+	ctx     context.Context
 	mu      sync.Mutex
 	begin   time.Time
+	rpc     time.Time // when its RPC began; zero is unknown
 	sent    time.Time // its headers were
 	cluster string    // where they went; empty before
 	stream  bool
@@ -42,14 +45,18 @@ type loggedAttempt struct {
 type attemptKey struct{}
 
 func (a *attemptLog) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
-	return context.WithValue(ctx, attemptKey{}, &loggedAttempt{begin: time.Now()})
+	begin, _ := ctx.Value(beginKey{}).(time.Time)
+	return context.WithValue(ctx, attemptKey{}, &loggedAttempt{ctx: ctx, begin: time.Now(), rpc: begin})
 }
 
 func (a *attemptLog) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (a *attemptLog) HandleConn(context.Context, stats.ConnStats)                       {}
 
 func (a *attemptLog) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	at := ctx.Value(attemptKey{}).(*loggedAttempt)
+	at, ok := ctx.Value(attemptKey{}).(*loggedAttempt)
+	if !ok {
+		return // a watch of health
+	}
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	switch s := s.(type) {
@@ -115,6 +122,9 @@ func (a *attemptLog) endRetry(at *loggedAttempt) {
 // end counts an attempt that has ended. The application cancels none that has not.
 func (a *attemptLog) end(at *loggedAttempt, err error) {
 	plain := a.w.oracle.mayBePlain(at.begin, at.sent)
+	if !at.stream {
+		a.w.oracle.checkTime(at)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	sum := a.sums[at.cluster]
@@ -122,6 +132,10 @@ func (a *attemptLog) end(at *loggedAttempt, err error) {
 	case codes.OK:
 		sum.ok++
 	case codes.Canceled:
+		if cause := context.Cause(at.ctx); cause != nil && strings.Contains(cause.Error(), "per_try_timeout") {
+			sum.failed++
+			break
+		}
 		sum.lost++
 		if plain {
 			sum.mayFail++
@@ -140,7 +154,30 @@ func (o *oracle) mayBePlain(begin, sent time.Time) bool {
 	if sent.IsZero() || o.first.IsZero() {
 		return true
 	}
-	return slices.ContainsFunc(o.possible(begin, sent), func(p *plan) bool { return !p.retries() })
+	return slices.ContainsFunc(o.possible(begin, sent), func(p *plan) bool { return !p.retries() && !p.changesHeaders() })
+}
+
+// checkTime checks that a unary attempt has not exceeded its per_try_timeout, which begins with its
+// pick. An update after which no route has interceptors ends the limit.
+func (o *oracle) checkTime(at *loggedAttempt) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if at.sent.IsZero() || at.rpc.IsZero() || o.first.IsZero() || o.first.After(at.rpc) {
+		return
+	}
+	limit := time.Duration(0)
+	for _, p := range o.possible(at.rpc, at.rpc) {
+		if limit = max(limit, p.tryTimeout()); p.tryTimeout() == 0 {
+			return
+		}
+	}
+	if slices.ContainsFunc(o.possible(at.rpc, at.sent), func(p *plan) bool { return !p.retries() && !p.changesHeaders() }) {
+		return
+	}
+	o.limited++
+	if took := time.Since(at.sent); took > limit {
+		o.accuse("an attempt took %v, and its per_try_timeout is %v", took, limit)
+	}
 }
 
 // retryLimit is how many retries of a cluster may be under way that began at some time, by all

@@ -6,10 +6,12 @@ package integrate_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -33,6 +35,9 @@ type oracle struct {
 	served map[string]int      // RPCs that succeeded, by cluster
 	failed int
 	wrong  []string
+	// ailing has the backends whose health service reports NOT_SERVING, since when.
+	ailing  map[string]time.Time
+	limited int // attempts whose time was checked
 }
 
 // epoch is a configuration: pushed at one time, in effect alone from another on.
@@ -46,7 +51,7 @@ type epoch struct {
 type fault struct{ from, to time.Time } // to is zero until it is over
 
 func newOracle(lag, recovery time.Duration) *oracle {
-	return &oracle{lag: lag, recovery: recovery, faults: map[string][]*fault{}, served: map[string]int{}}
+	return &oracle{lag: lag, recovery: recovery, faults: map[string][]*fault{}, ailing: map[string]time.Time{}, served: map[string]int{}}
 }
 
 // push says that a configuration is served from now on.
@@ -80,6 +85,15 @@ func (o *oracle) up(addr string) {
 	defer o.mu.Unlock()
 	list := o.faults[addr]
 	list[len(list)-1].to = time.Now()
+}
+
+// unhealthy says since when a backend reports NOT_SERVING; zero ends that.
+func (o *oracle) unhealthy(addr string, since time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ailing[addr] = since; since.IsZero() {
+		delete(o.ailing, addr)
+	}
 }
 
 // faulty reports whether a backend could not be reached at some time; mu is held.
@@ -123,6 +137,7 @@ type outcome struct {
 	begin, end time.Time
 	peer       string // that it was sent to last, if any
 	backend    string // that answered, if any
+	header     metadata.MD
 	err        error
 }
 
@@ -137,6 +152,8 @@ func (o *oracle) judge(c outcome) {
 			o.accuse("%s: an RPC went to %s, but configurations were %v", c.who, c.backend, plans)
 		}
 		o.served[name]++
+		o.judgeHeaders(c, name, plans)
+		o.judgeHealth(c, name)
 		return
 	}
 	o.failed++
@@ -164,6 +181,34 @@ func (o *oracle) judge(c outcome) {
 		}
 	}
 	o.accuse("%s: an RPC that could succeed failed after %v at %q: %v; configurations %v", c.who, c.end.Sub(c.begin), c.peer, c.err, plans)
+}
+
+// judgeHeaders checks the headers that a backend received; mu is held. The headers and the authority may
+// be of different configurations.
+func (o *oracle) judgeHeaders(c outcome, cluster string, plans []*plan) {
+	got := func(name string) string { return strings.Join(c.header["echo-"+name], ",") }
+	if !slices.ContainsFunc(plans, func(p *plan) bool {
+		return got("authority") == p.authority() || p.authority() == "" && strings.HasPrefix(got("authority"), "chaos")
+	}) {
+		o.accuse("%s: an RPC has the authority %q, but configurations were %v", c.who, got("authority"), plans)
+	}
+	if !slices.ContainsFunc(plans, func(p *plan) bool {
+		if !p.changesHeaders() {
+			return got("x-plan") == "" && got("x-cluster") == "" && got("user") != "same"
+		}
+		return got("x-plan") == fmt.Sprint(p.number) && got("user") == "same" && (strings.HasSuffix(got("x-cluster"), cluster) || len(plans) > 1 && got("x-cluster") != "")
+	}) {
+		o.accuse("%s: an RPC to cluster %s has the headers %v, but configurations were %v", c.who, cluster, c.header, plans)
+	}
+}
+
+// judgeHealth checks that a backend that answers is not known to be unhealthy; mu is held.
+func (o *oracle) judgeHealth(c outcome, cluster string) {
+	since, ailing := o.ailing[c.backend]
+	earlier := c.begin.Add(-o.lag)
+	if ailing && since.Before(earlier) && !slices.ContainsFunc(o.of(cluster, o.possible(earlier, c.end), c), func(p *plan) bool { return !p.clusters[cluster].checked }) {
+		o.accuse("%s: an RPC went to %s, which reports NOT_SERVING since %v", c.who, c.backend, since)
+	}
 }
 
 // of returns the configurations by which an RPC to a cluster may go, of those that

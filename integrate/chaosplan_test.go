@@ -27,6 +27,7 @@ type plan struct {
 	silent   bool              // without load reports
 	hedged   bool              // unary RPCs that are retried are hedged
 	oneRetry bool              // may be under way, for each cluster
+	perTry   time.Duration     // the time of an attempt, in plans that limit it
 	routed   map[string]uint32 // weights of the clusters that RPCs go to
 	clusters map[string]*clusterPlan
 }
@@ -36,6 +37,7 @@ type clusterPlan struct {
 	endpoints []placed
 	policy    int
 	breaker   uint32
+	checked   bool   // by the health service of its backends
 	drop      uint32 // per million
 }
 
@@ -44,6 +46,7 @@ const (
 	roundRobin = iota
 	leastRequest
 	ringHash
+	randomly
 	numPolicies
 )
 
@@ -59,7 +62,7 @@ type placed struct {
 func (p *plan) String() string {
 	text := fmt.Sprintf("#%d to %v:", p.number, p.routed)
 	for _, name := range slices.Sorted(maps.Keys(p.clusters)) {
-		text += fmt.Sprintf(" %s by %d", name, p.clusters[name].policy)
+		text += fmt.Sprintf(" %s by %d, checked %v", name, p.clusters[name].policy, p.clusters[name].checked)
 		for _, e := range p.clusters[name].endpoints {
 			text += fmt.Sprintf(" %s/p%d,z%d,w%d", e.addr, e.priority, e.zone, e.weight)
 			if e.draining {
@@ -71,7 +74,7 @@ func (p *plan) String() string {
 }
 
 func (p *plan) clone() *plan {
-	q := &plan{number: p.number + 1, silent: p.silent, hedged: p.hedged, routed: maps.Clone(p.routed), clusters: map[string]*clusterPlan{}}
+	q := &plan{number: p.number + 1, silent: p.silent, hedged: p.hedged, perTry: p.perTry, routed: maps.Clone(p.routed), clusters: map[string]*clusterPlan{}}
 	for name, c := range p.clusters {
 		d := *c
 		d.endpoints = slices.Clone(c.endpoints)
@@ -128,12 +131,48 @@ func (p *plan) retry(r *routev3.Route) {
 	if p.retries() && p.number%2 == 1 {
 		previousHosts(r)
 	}
-	if p.retries() && p.number%4 == 1 {
-		r.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(time.Hour)
+	if d := p.tryTimeout(); d > 0 {
+		r.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(d)
+		r.GetRoute().RetryPolicy.RetryOn += ",deadline-exceeded"
 	}
 	if p.retries() && p.hedged {
 		r.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(100 * time.Millisecond)
 		r.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
+	}
+}
+
+// tryTimeout is the per_try_timeout of unary RPCs; 0 is none.
+func (p *plan) tryTimeout() time.Duration {
+	if p.hedged || !p.retries() || p.number%4 != 1 {
+		return 0
+	}
+	return p.perTry
+}
+
+// changesHeaders reports whether routes change request headers.
+func (p *plan) changesHeaders() bool { return p.number%2 == 0 }
+
+// authority is the authority that routes set; empty is that of the channel.
+func (p *plan) authority() string {
+	if p.number%3 == 0 {
+		return ""
+	}
+	return fmt.Sprintf("plan-%d.test", p.number)
+}
+
+// rewrite sets the authority of RPCs (A111), and has them carry the plan, their cluster, and a header
+// that hash policies used before.
+func (p *plan) rewrite(host *routev3.VirtualHost, r *routev3.Route) {
+	if a := p.authority(); a != "" {
+		r.GetRoute().HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: a}
+	}
+	if !p.changesHeaders() {
+		return
+	}
+	host.RequestHeadersToAdd = []*corev3.HeaderValueOption{setHeader("x-plan", fmt.Sprint(p.number))}
+	r.RequestHeadersToAdd = []*corev3.HeaderValueOption{setHeader("user", "same")}
+	for _, c := range r.GetRoute().GetWeightedClusters().GetClusters() {
+		c.RequestHeadersToAdd = []*corev3.HeaderValueOption{setHeader("x-cluster", c.GetName())}
 	}
 }
 
@@ -159,6 +198,7 @@ func (p *plan) resources(service string, d defect) xdstest.Resources {
 	route := xdstest.HashHeader(xdstest.WeightedRoute("", to...), "user")
 	p.retry(route)
 	r.Routes = append(r.Routes, xdstest.RouteConfig(service, route))
+	p.rewrite(r.Routes[0].VirtualHosts[0], route)
 	for _, name := range slices.Sorted(maps.Keys(p.clusters)) {
 		c := p.clusters[name]
 		opts := []xdstest.ClusterOption{xdstest.MaxRequests(c.breaker)}
@@ -170,6 +210,11 @@ func (p *plan) resources(service string, d defect) xdstest.Resources {
 			opts = append(opts, xdstest.LeastRequest(2))
 		case ringHash:
 			opts = append(opts, xdstest.RingHash(64, 256))
+		case randomly:
+			opts = append(opts, func(c *clusterv3.Cluster) { c.LbPolicy = clusterv3.Cluster_RANDOM })
+		}
+		if c.checked {
+			opts = append(opts, func(c *clusterv3.Cluster) { checked(c, "s") })
 		}
 		r.Clusters = append(r.Clusters, xdstest.Cluster(service+name, service+name, opts...))
 		switch limits := r.Clusters[len(r.Clusters)-1].CircuitBreakers.Thresholds[0]; p.retryLimit() {
@@ -229,7 +274,7 @@ func (p *plan) mutate(rng *rand.Rand, pools map[string][]string) *plan {
 	names := slices.Sorted(maps.Keys(pools))
 	name := names[rng.IntN(len(names))]
 	c := q.clusters[name]
-	switch rng.IntN(8) {
+	switch rng.IntN(9) {
 	case 0: // weights
 		for i := range c.endpoints {
 			c.endpoints[i].weight = 1 + rng.Uint32N(5)
@@ -259,6 +304,8 @@ func (p *plan) mutate(rng *rand.Rand, pools map[string][]string) *plan {
 		}
 	case 7: // the policy
 		c.policy = rng.IntN(numPolicies)
+	case 8: // the health check
+		c.checked = !c.checked
 	}
 	c.close()
 	return q

@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
@@ -56,8 +58,10 @@ type world struct {
 
 	dead, held map[string]bool
 	sick       map[string]bool // backends that fail RPCs
-	cut, slow  bool            // of the first control plane
-	lossy      bool            // a control plane may have missed a load report
+	ailing     map[string]bool // backends whose health service reports NOT_SERVING
+	health     map[string]*health.Server
+	cut, slow  bool // of the first control plane
+	lossy      bool // a control plane may have missed a load report
 	history    []string
 	loads      sync.WaitGroup
 	stop       chan struct{} // closed when the loads are to end
@@ -72,7 +76,7 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(9, seed)), service: fmt.Sprintf("chaos-%d-%t", seed, real), real: real, net: xdstest.NewNetwork(),
 		backends: map[string]*xdstest.Backend{}, pools: map[string][]string{},
-		dead: map[string]bool{}, held: map[string]bool{}, sick: map[string]bool{}, stop: make(chan struct{}), dialed: map[*grpc.ClientConn]bool{},
+		dead: map[string]bool{}, held: map[string]bool{}, sick: map[string]bool{}, ailing: map[string]bool{}, health: map[string]*health.Server{}, stop: make(chan struct{}), dialed: map[*grpc.ClientConn]bool{},
 	}
 	w.attempts = &attemptLog{w: w, sums: map[string]attemptCounts{}, retrying: map[string]int{}}
 	w.oracle = newOracle(50*time.Millisecond, 3*time.Second)
@@ -94,8 +98,14 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 	}
 	server := grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second})
 	for name, n := range map[string]int{"a": 5, "b": 3} {
-		for _, b := range xdstest.NewBackends(t, n, xdstest.BackendOptions{Listen: w.net.Listen, Server: []grpc.ServerOption{server}}) {
-			w.backends[b.Addr().String()] = b
+		for range n {
+			h := health.NewServer()
+			h.SetServingStatus("s", healthpb.HealthCheckResponse_SERVING)
+			b := xdstest.NewBackends(t, 1, xdstest.BackendOptions{
+				Listen: w.net.Listen, Server: append(echoHeaders(), server),
+				Register: func(s *grpc.Server) { healthpb.RegisterHealthServer(s, h) },
+			})[0]
+			w.backends[b.Addr().String()], w.health[b.Addr().String()] = b, h
 			w.pools[name] = append(w.pools[name], b.Addr().String())
 		}
 	}
@@ -115,7 +125,10 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 	}
 	t.Cleanup(w.clear)
 	first := firstPlan(w.rng, w.pools)
-	first.hedged = seed%3 == 1
+	first.hedged, first.perTry = seed%3 == 1, 300*time.Millisecond
+	if real {
+		first.perTry = time.Hour
+	}
 	w.push(first, noDefect)
 	return w
 }
@@ -142,7 +155,7 @@ func (w *world) bootstrap() []byte {
 	type object = map[string]any
 	var servers []object
 	for _, c := range w.controls {
-		servers = append(servers, object{"server_uri": c.Addr(), "channel_creds": []object{{"type": "insecure"}}})
+		servers = append(servers, object{"server_uri": c.Addr(), "channel_creds": []object{{"type": "insecure"}}, "server_features": []string{"trusted_xds_server"}})
 	}
 	b, err := json.Marshal(object{"node": object{"id": w.service}, "xds_servers": servers})
 	if err != nil {
@@ -281,8 +294,46 @@ func (w *world) load(f func(rng *rand.Rand)) {
 
 // outgoing is the context of an RPC.
 func outgoing(rng *rand.Rand) (context.Context, context.CancelFunc) {
-	ctx := metadata.AppendToOutgoingContext(context.Background(), "user", fmt.Sprint(rng.IntN(100)))
+	ctx := metadata.AppendToOutgoingContext(context.WithValue(context.Background(), beginKey{}, time.Now()), "user", fmt.Sprint(rng.IntN(100)))
 	return context.WithTimeout(ctx, deadline)
+}
+
+// beginKey is the context key of the time at which an RPC began.
+type beginKey struct{}
+
+// echoed are the request headers that backends send back.
+var echoed = []string{"x-plan", "x-cluster", "user", ":authority"}
+
+// echoHeaders has a backend send request headers back. RPCs that fail get no headers, after which they
+// would not be retried.
+func echoHeaders() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			res, err := handler(ctx, req)
+			if err == nil {
+				err = grpc.SetHeader(ctx, echoOf(ctx))
+			}
+			return res, err
+		}),
+		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			return handler(srv, echoStream{s})
+		}),
+	}
+}
+
+type echoStream struct{ grpc.ServerStream }
+
+func (s echoStream) SendHeader(md metadata.MD) error {
+	return s.ServerStream.SendHeader(metadata.Join(md, echoOf(s.Context())))
+}
+
+func echoOf(ctx context.Context) metadata.MD {
+	md, _ := metadata.FromIncomingContext(ctx)
+	back := metadata.MD{}
+	for _, name := range echoed {
+		back["echo-"+strings.TrimPrefix(name, ":")] = md[name]
+	}
+	return back
 }
 
 // unary makes an RPC and has it judged.
@@ -291,7 +342,7 @@ func (w *world) unary(who string, cc *grpc.ClientConn, rng *rand.Rand) error {
 	defer cancel()
 	var p peer.Peer
 	c := outcome{who: who, begin: time.Now()}
-	res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, new(testgrpc.SimpleRequest), grpc.Peer(&p))
+	res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, new(testgrpc.SimpleRequest), grpc.Peer(&p), grpc.Header(&c.header))
 	c.end, c.backend, c.err = time.Now(), res.GetHostname(), err
 	if p.Addr != nil {
 		c.peer = p.Addr.String()
@@ -315,6 +366,7 @@ func (w *world) stream(who string, cc *grpc.ClientConn, rng *rand.Rand, n int) {
 		if err != nil {
 			return err
 		}
+		c.header = header
 		if from := header.Get(xdstest.BackendHeader); len(from) > 0 {
 			c.backend = from[0]
 		}
