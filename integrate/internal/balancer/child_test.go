@@ -419,6 +419,32 @@ func TestPolicyRejectionLogged(t *testing.T) {
 	book.WantOne(t, "INFO "+msgPolicyAccepts, "policy="+stubA)
 }
 
+// TestCustomNotCompiled: RPCs of a cluster that cannot be compiled fail with the reason unless they are
+// wait-for-ready, whatever the state of the child policy, until an update corrects the cluster.
+func TestCustomNotCompiled(t *testing.T) {
+	for _, state := range []connectivity.State{connecting, ready, failure} {
+		built()
+		b, cc := newTestLB(t, Config{})
+		good, bad := customOf(false, stubA, `{}`, prio(eps(1))), customOf(false, stubA, `{}`, prio(eps(1)))
+		bad.Leaves[0].Drops = []picker.Drop{{Category: "x", PerMillion: 1e6 + 1}}
+		b.set(configOf(good))
+		b.to(cc.conn(t, 1), state)
+		b.set(configOf(bad))
+		b.flush()
+		_, err := b.pick()
+		if _, final := status.FromError(err); final || err == nil || !strings.Contains(err.Error(), `drop category "x"`) {
+			t.Errorf("child policy in %v: Pick() error = %v, want the reason, for which wait-for-ready RPCs wait", state, err)
+		}
+		before := cc.announced
+		b.set(configOf(good))
+		b.to(cc.conn(t, 1), ready)
+		b.flush()
+		if addr, err := b.pick(); err != nil || cc.announced == before {
+			t.Errorf("child policy in %v: after the correction Pick() = %q, %v, and gRPC has %d new pickers", state, addr, err, cc.announced-before)
+		}
+	}
+}
+
 // TestCustomUnregistered: a policy that is not in gRPC's registry fails the
 // cluster with an error that names it; the resource should have been refused.
 func TestCustomUnregistered(t *testing.T) {

@@ -68,9 +68,13 @@ func (s *childPicker) pick(info balancer.PickInfo) (balancer.PickResult, *childS
 	return balancer.PickResult{}, nil, balancer.ErrNoSubConnAvailable
 }
 
-// failed lets a child policy in TRANSIENT_FAILURE return its error (T-LOC-1). The child may
-// still pick an endpoint; the RPC is then subject to drops and circuit breaker like any other.
+// failed lets a child policy in TRANSIENT_FAILURE return its error (T-LOC-1), unless the cluster
+// could not be compiled. The child may still pick an endpoint; the RPC is then subject to drops and
+// circuit breaker like any other.
 func (p *stablePicker) failed(k *pick, c *clusterView) (destination, error) {
+	if k.s.Snapshot.ClusterErr(int(k.res.Cluster)) != nil {
+		return destination{}, p.wait(k.s, c.failed)
+	}
 	for _, g := range c.groups {
 		if g == nil || g.kind != picker.PolicyCustom {
 			continue
@@ -82,9 +86,7 @@ func (p *stablePicker) failed(k *pick, c *clusterView) (destination, error) {
 		}
 		e := h.endpoint.Load()
 		if res := k.s.Snapshot.PickEndpoint(k.res.Route, k.res.Cluster, 0, &e.EndpointState, k.r); res.Outcome != picker.Picked {
-			if err = c.rejections.status(res); err == nil { // the cluster could not be compiled
-				err = p.wait(k.s, c.failed)
-			}
+			err = c.rejections.status(res)
 			discardPick(result, err)
 			return destination{}, err
 		}
