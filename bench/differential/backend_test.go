@@ -18,6 +18,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -59,6 +61,7 @@ type fleet struct {
 func newFleet(t testing.TB, n *xdstest.Network, names []string) *fleet {
 	f := &fleet{net: n, names: map[string]string{}, addrs: map[string]netip.AddrPort{}, attempts: map[string][]attempt{}}
 	f.server = grpc.NewServer(grpc.UnknownServiceHandler(f.handle), grpc.WaitForHandlers(true))
+	healthpb.RegisterHealthServer(f.server, health.NewServer())
 	var serving sync.WaitGroup
 	for _, name := range names {
 		lis, err := n.Listen(xdstest.AnyPort)

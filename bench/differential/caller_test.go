@@ -93,6 +93,8 @@ type client struct {
 	cc    *grpc.ClientConn
 	fleet *fleet
 	last  atomic.Int64 // RPC
+	// changes is true if routes change request headers, which are not compared then.
+	changes bool
 }
 
 // rpc is the record of an RPC.
@@ -121,7 +123,15 @@ func (c *client) do(ctx context.Context, k *caller) rpc {
 	}
 	elapsed := time.Since(start)
 	cancel()
-	return rpc{err: err, elapsed: elapsed, attempts: c.fleet.take(id)}
+	attempts := c.fleet.take(id)
+	for _, a := range attempts {
+		for _, name := range changed {
+			if c.changes {
+				delete(a.md, name)
+			}
+		}
+	}
+	return rpc{err: err, elapsed: elapsed, attempts: attempts}
 }
 
 // stream makes a bidirectional stream with one message each way.

@@ -87,7 +87,7 @@ func compareWorld(t *kit.Trial, total *summary) {
 		s := newSide(t, name, n)
 		s.cfg = integrate.Config{IgnoreEndpointWeights: w.ignoreWeights}
 		x.sides = append(x.sides, s)
-		x.clients = append(x.clients, &client{side: s, fleet: x.fleet})
+		x.clients = append(x.clients, &client{side: s, fleet: x.fleet, changes: x.gen.changes})
 	}
 	steps := 3 + x.gen.IntN(6)
 	x.step(w, []string{"the first state"})

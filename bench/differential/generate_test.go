@@ -40,11 +40,12 @@ type gen struct {
 	*rand.Rand
 	versions int
 	timeouts bool // routes and listeners have them
+	changes  bool // of request headers, by routes
 }
 
 func newGen(rng *rand.Rand) *gen {
 	g := &gen{Rand: rng}
-	g.timeouts = g.chance(70)
+	g.timeouts, g.changes = g.chance(70), g.chance(40)
 	return g
 }
 
@@ -100,6 +101,7 @@ func (w *world) hasHost() bool {
 
 func (w *world) fillHost(g *gen, h *host) {
 	h.retry, h.fault, h.routes = nil, nil, nil
+	h.changes = g.changes && g.chance(50)
 	if g.chance(25) {
 		h.retry = g.retry()
 	}
@@ -143,6 +145,7 @@ func (g *gen) route(w *world) route {
 	if r.action != forward {
 		return r
 	}
+	r.changes, r.authority = g.changes && g.chance(50), g.chance(20)
 	r.clusters = []weighted{{cluster: w.anyCluster(g), weight: 1}}
 	for len(r.clusters) < 3 && g.chance(30) {
 		r.clusters = append(r.clusters, weighted{cluster: w.anyCluster(g), weight: uint32(g.IntN(5))})
@@ -206,6 +209,9 @@ func (g *gen) retry() *retry {
 	if g.chance(5) {
 		r.on = []string{"5xx"}
 	}
+	if g.chance(20) {
+		r.perTry = time.Second
+	}
 	if g.chance(80) {
 		r.n = uint32(1 + g.IntN(4))
 	}
@@ -268,7 +274,7 @@ func (g *gen) cluster(name string) cluster {
 	if g.chance(20) {
 		c.maxRequests = uint32(1 + g.IntN(4))
 	}
-	c.loadReports, c.outlier = g.chance(20), g.chance(10)
+	c.loadReports, c.outlier, c.checked = g.chance(20), g.chance(10), g.chance(25)
 	for len(c.drops) < 2 && g.chance(15) {
 		c.drops = append(c.drops, drop{category: fmt.Sprintf("d%d", len(c.drops)), fraction: g.fraction()})
 	}
@@ -277,7 +283,7 @@ func (g *gen) cluster(name string) cluster {
 }
 
 func (g *gen) policy() string {
-	return pick(g, leastRequest, ringHash, ringHash, wrrRoundRobin, wrrLeastRequest, wrrPickFirst, plainRoundRobin, pickFirst, typedRingHash, clientWeightedRR)
+	return pick(g, leastRequest, ringHash, ringHash, wrrRoundRobin, wrrRandom, wrrLeastRequest, wrrPickFirst, plainRoundRobin, pickFirst, typedRingHash, clientWeightedRR)
 }
 
 // fillCluster draws localities and endpoints.

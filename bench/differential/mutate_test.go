@@ -127,8 +127,8 @@ func (g *gen) changeCluster(w *world, c *cluster) string {
 		c.edsName = pick(g, "", "service-"+c.name, "service2-"+c.name)
 		return "another EDS service of " + c.name
 	case n < 15:
-		c.loadReports, c.outlier = g.chance(50), g.chance(30)
-		return "other load reports and outlier detection of " + c.name
+		c.loadReports, c.outlier, c.checked = g.chance(50), g.chance(30), g.chance(50)
+		return "other load reports, outlier detection and health check of " + c.name
 	default:
 		if c.kind == eds {
 			c.kind = dns

@@ -32,6 +32,13 @@ var reasons = []reason{
 		},
 	},
 	{
+		id:   "per_try_timeout",
+		text: "attempts end after the per_try_timeout, and are retried if the policy says so, as in Envoy; stock ignores it",
+		covers: func(d *difference) bool {
+			return d.caller != nil && strings.Contains(d.caller.script, "hang") && d.ever((*world).limitsAttempts)
+		},
+	},
+	{
 		id:   "A74 listener",
 		text: "without a Listener, or routes for the target, nothing else is needed, and ours subscribes to nothing else; stock goes on with the clusters of before, and rejects them while ours does when it needs them again",
 		covers: func(d *difference) bool {
@@ -75,6 +82,9 @@ var reasons = []reason{
 		text: "RPCs for a cluster that was deleted fail; in stock some go on to its endpoints",
 		covers: func(d *difference) bool {
 			gone := func(c *cluster) bool { return d.world.isGone("CDS " + c.name) }
+			if d.aspect == aspectBackground { // the routes of before may have been in force for a moment
+				return slices.ContainsFunc(d.world.clusters, func(c cluster) bool { return gone(&c) && d.reaches(c.name) })
+			}
 			return d.caller != nil && (slices.ContainsFunc(d.world.targets(d.caller), gone) ||
 				d.world.lacksRoutes() && d.ever(func(w *world) bool { return slices.ContainsFunc(w.targets(d.caller), gone) }))
 		},
@@ -239,6 +249,12 @@ func (w *world) delays(by time.Duration) bool {
 // anyTimeout reports whether a route or the listener limits the duration of RPCs.
 func (w *world) anyTimeout() bool {
 	return w.maxStream > 0 || w.anyRoute(func(r *route) bool { return r.timeout != nil || r.headerMax != nil })
+}
+
+// limitsAttempts reports whether a retry policy has a per_try_timeout.
+func (w *world) limitsAttempts() bool {
+	limits := func(r *retry) bool { return r != nil && r.perTry > 0 }
+	return slices.ContainsFunc(w.hosts, func(h host) bool { return limits(h.retry) }) || w.anyRoute(func(r *route) bool { return limits(r.retry) })
 }
 
 // lacksRoutes reports whether the routes are not served, or with a defect.

@@ -86,10 +86,28 @@ func mustAny(m proto.Message) *anypb.Any {
 	return a
 }
 
+// changed are the headers that changedHeaders affect, which routes and hash policies use.
+var changed = []string{"x-tenant", "x-user", "x-n"}
+
+// changedHeaders are header mutations. Stock ignores them, so the headers that backends receive are not
+// compared, but the choice of route, cluster and endpoint is, which uses the headers before.
+func changedHeaders(value string) (add []*corev3.HeaderValueOption, remove []string) {
+	for i, name := range changed[:2] {
+		add = append(add, &corev3.HeaderValueOption{
+			Header:       &corev3.HeaderValue{Key: name, Value: value},
+			AppendAction: []corev3.HeaderValueOption_HeaderAppendAction{corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD, corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD}[i],
+		})
+	}
+	return add, changed[2:]
+}
+
 func (h *host) proto(name string) *routev3.VirtualHost {
 	vh := &routev3.VirtualHost{
 		Name: name, Domains: h.domains, RetryPolicy: h.retry.proto(),
 		TypedPerFilterConfig: h.fault.override(),
+	}
+	if h.changes {
+		vh.RequestHeadersToAdd, vh.RequestHeadersToRemove = changedHeaders("host")
 	}
 	for i := range h.routes {
 		vh.Routes = append(vh.Routes, h.routes[i].proto())
@@ -120,6 +138,9 @@ func (r *route) proto() *routev3.Route {
 	switch r.action {
 	case forward:
 		out.Action = &routev3.Route_Route{Route: r.actionProto()}
+		if r.changes {
+			out.RequestHeadersToAdd, out.RequestHeadersToRemove = changedHeaders("route")
+		}
 	case nonForward:
 		out.Action = &routev3.Route_NonForwardingAction{NonForwardingAction: &routev3.NonForwardingAction{}}
 	case direct:
@@ -132,6 +153,9 @@ func (r *route) proto() *routev3.Route {
 
 func (r *route) actionProto() *routev3.RouteAction {
 	a := &routev3.RouteAction{RetryPolicy: r.retry.proto()}
+	if r.authority {
+		a.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: "rewritten.example"}
+	}
 	if r.retry != nil && r.retry.hedge > 0 {
 		a.RetryPolicy.PerTryTimeout = durationpb.New(r.retry.hedge)
 		a.HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
@@ -222,6 +246,9 @@ func (r *retry) proto() *routev3.RetryPolicy {
 		return nil
 	}
 	p := &routev3.RetryPolicy{RetryOn: strings.Join(r.on, ",")}
+	if r.perTry > 0 {
+		p.PerTryTimeout = durationpb.New(r.perTry)
+	}
 	if r.n != 0 {
 		p.NumRetries = wrapperspb.UInt32(r.n)
 	}

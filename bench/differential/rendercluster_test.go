@@ -7,11 +7,13 @@ import (
 	"net/netip"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	clientwrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
+	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
 	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -34,6 +36,9 @@ func (c *cluster) proto(addrs map[string]netip.AddrPort) *clusterv3.Cluster {
 	m := xdstest.Cluster(c.name, c.edsName, opts...)
 	if c.maxRetries != 0 {
 		m.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRetries: wrapperspb.UInt32(c.maxRetries)}}}
+	}
+	if c.checked {
+		m.HealthChecks = []*corev3.HealthCheck{{HealthChecker: &corev3.HealthCheck_GrpcHealthCheck_{GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{}}}}
 	}
 	if c.outlier {
 		m.OutlierDetection = &clusterv3.OutlierDetection{}
@@ -62,6 +67,8 @@ func policyOption(policy string) xdstest.ClusterOption {
 		return xdstest.RingHash(64, 1024)
 	case wrrRoundRobin:
 		return xdstest.Policies(xdstest.WrrLocality(&roundrobinv3.RoundRobin{}))
+	case wrrRandom:
+		return xdstest.Policies(xdstest.WrrLocality(&randomv3.Random{}, &roundrobinv3.RoundRobin{}))
 	case wrrLeastRequest:
 		return xdstest.Policies(xdstest.WrrLocality(&leastrequestv3.LeastRequest{ChoiceCount: wrapperspb.UInt32(3)}))
 	case wrrPickFirst:

@@ -29,6 +29,7 @@ type host struct {
 	routes  []route
 	retry   *retry
 	fault   *fault // overrides the listener's
+	changes bool   // of request headers, see changedHeaders
 }
 
 // Kinds of path and header matches.
@@ -55,6 +56,8 @@ type route struct {
 	retry      *retry
 	hash       []hashPolicy
 	fault      *fault
+	changes    bool // of request headers, see changedHeaders
+	authority  bool // is rewritten, which an untrusted server cannot do
 }
 
 // Actions of routes.
@@ -85,6 +88,7 @@ type retry struct {
 	n         uint32 // 0 is unset
 	base, max time.Duration
 	hedge     time.Duration // after which unary RPCs are hedged; 0 is never
+	perTry    time.Duration // the time of an attempt; 0 is not limited
 }
 
 type hashPolicy struct {
@@ -115,6 +119,7 @@ const (
 	leastRequest     = "LEAST_REQUEST"
 	ringHash         = "RING_HASH"
 	wrrRoundRobin    = "wrr_locality{round_robin}"
+	wrrRandom        = "wrr_locality{random, round_robin}" // stock has no random
 	wrrLeastRequest  = "wrr_locality{least_request}"
 	wrrPickFirst     = "wrr_locality{pick_first}"
 	plainRoundRobin  = "round_robin"
@@ -133,6 +138,7 @@ type cluster struct {
 	maxRetries  uint32 // 0 is unset
 	loadReports bool
 	outlier     bool
+	checked     bool // by the health service of backends, which are SERVING
 	drops       []drop
 	localities  []locality // of EDS; LOGICAL_DNS has the first backend of the cluster's
 }
