@@ -71,7 +71,7 @@ func run(ctx context.Context, listen, bootstrap string, services []string, in io
 	}
 	fmt.Fprintf(out, "serving xDS at %s; clients need GRPC_XDS_BOOTSTRAP=%s\n", p.server.Addr(), bootstrap)
 	for _, name := range slices.Sorted(maps.Keys(p.services)) {
-		fmt.Fprintf(out, "xds:///%s: %d endpoints\n", name, len(p.services[name]))
+		p.report(out, name)
 	}
 	lines := make(chan string)
 	go read(ctx, in, lines)
@@ -88,7 +88,7 @@ func run(ctx context.Context, listen, bootstrap string, services []string, in io
 				fmt.Fprintln(out, err)
 				continue
 			}
-			fmt.Fprintf(out, "xds:///%s: %d endpoints\n", name, len(p.services[name]))
+			p.report(out, name)
 		}
 	}
 }
@@ -112,6 +112,15 @@ func read(ctx context.Context, in io.Reader, lines chan<- string) {
 type plane struct {
 	server   *xdstest.Server
 	services map[string][]xdstest.Endpoint
+}
+
+// report prints the number of endpoints of a service.
+func (p *plane) report(out io.Writer, service string) {
+	unit := "endpoints"
+	if len(p.services[service]) == 1 {
+		unit = "endpoint"
+	}
+	fmt.Fprintf(out, "xds:///%s: %d %s\n", service, len(p.services[service]), unit)
 }
 
 // replace parses "service=host:port[*weight],..." and returns the service. The list of

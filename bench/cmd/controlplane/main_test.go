@@ -65,7 +65,7 @@ func TestServes(t *testing.T) {
 			}
 		}
 	}
-	await("xds:///greeter: 1 endpoints")
+	await("xds:///greeter: 1 endpoint\n")
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestServes(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(`"nonsense": want service=`)
-	await("xds:///greeter: 1 endpoints")
+	await("xds:///greeter: 1 endpoint\n")
 	for answers() == before {
 		if ctx.Err() != nil {
 			t.Fatal("the client does not follow")
