@@ -73,14 +73,14 @@ func TestExplainOut(t *testing.T) {
 		{name: "other hash", cluster: ring(clusterOf("c", both)), ctx: metadatautil.WithHash(bg, hashOf(t, 2)), out: "the RPC's hash selects another endpoint", state: "IDLE"},
 		{name: "session", cluster: clusterOf("c", both), ctx: cookie(2, "c"), out: "the RPC's session is with another endpoint", state: "READY",
 			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 1).to(ready); cc.conn(t, 2).to(ready) }},
-		{name: "idle", cluster: policy(picker.Policy{}, both), out: "IDLE: others are READY", state: "IDLE", hasty: true,
+		{name: "idle", cluster: policy(picker.Policy{}, both), out: "others are READY", state: "IDLE", hasty: true,
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
 				cc.conn(t, 2).to(ready)
 				b.lock()
 				b.clusters["c"].inUse.localities[0].endpoints[0].setState(picker.Idle)
 				b.unlock()
 			}},
-		{name: "not published", cluster: clusterOf("c", both), out: "READY, but not yet when the configuration was last published", state: "READY", hasty: true,
+		{name: "not published", cluster: clusterOf("c", both), out: "not READY yet when the configuration was last published", state: "READY", hasty: true,
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
 				cc.conn(t, 2).to(ready)
 				b.lock()

@@ -85,12 +85,12 @@ func (d *detail) whyOut(p *shownPriority, e *endpoint, cfg *picker.Endpoint, pas
 	case p.policy.Hashes():
 		return "the RPC's hash selects another endpoint"
 	case e.Connectivity == picker.Idle:
-		return "IDLE: others are READY"
+		return "others are READY"
 	}
 	if passedBy {
 		return "its zone gets no RPCs of this channel"
 	}
-	return "READY, but not yet when the configuration was last published"
+	return "not READY yet when the configuration was last published"
 }
 
 // ejectionText returns until when an endpoint is ejected: it returns at the first sweep after

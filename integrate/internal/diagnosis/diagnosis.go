@@ -57,7 +57,7 @@ func Find(s *report.TargetStatus) (list []Finding) {
 			if c.State == "TRANSIENT_FAILURE" {
 				causes[l.Name], causes[cmp.Or(l.Service, l.Name)] = c.Error, c.Error
 			}
-			if l.Note != "" && !failing.explain(l) {
+			if l.Note != "" && !strings.Contains(c.Error, l.Note) && !failing.explain(l) {
 				bad("Cluster %s: %s", l.Name, l.Note)
 			}
 			if l.Refuses() {
@@ -65,6 +65,11 @@ func Find(s *report.TargetStatus) (list []Finding) {
 			}
 			if l.TLS != nil && !l.TLS.InForce {
 				bad("Cluster %s is configured for TLS, but the channel does not use xDS credentials.", l.Name)
+			}
+			if p := dropped(l); p == 1 {
+				bad("Cluster %s: all RPCs are dropped, as the control plane demands.", l.Name)
+			} else if p > 0 {
+				note("Cluster %s: %s of the RPCs are dropped, as the control plane demands.", l.Name, report.Percent(p))
 			}
 			for _, p := range l.Priorities {
 				if e := p.Endpoints; p.InUse && e.Failed+e.Ejected > 0 {
@@ -99,6 +104,15 @@ func Find(s *report.TargetStatus) (list []Finding) {
 		}
 	}
 	return append(list, notes...)
+}
+
+// dropped returns the share of RPCs that the drop categories of a cluster apply to.
+func dropped(l *report.LeafStatus) float64 {
+	kept := 1.
+	for _, d := range l.Drops {
+		kept *= 1 - float64(d.PerMillion)/1e6
+	}
+	return 1 - kept
 }
 
 // Count returns the numbers of errors and notes in a list.

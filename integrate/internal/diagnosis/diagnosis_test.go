@@ -5,6 +5,7 @@ package diagnosis_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
@@ -80,5 +81,29 @@ func TestCauseOfCluster(t *testing.T) {
 	list := diagnosis.Find(s)
 	if len(list) != 2 || list[1].Text != "Cluster b is NACKED (version 1 stays in use): lb_policy: unexpected 99" {
 		t.Errorf("the findings are %+v", list)
+	}
+}
+
+// TestDrops checks that drops are a note, and an error if no RPC passes.
+func TestDrops(t *testing.T) {
+	for perMillion, want := range map[uint32]diagnosis.Finding{
+		250_000:   {Text: "Cluster a: 43.75 % of the RPCs are dropped, as the control plane demands."},
+		1_000_000: {Error: true, Text: "Cluster a: all RPCs are dropped, as the control plane demands."},
+	} {
+		drops := []report.DropStatus{{Category: "x", PerMillion: 250_000}, {Category: "y", PerMillion: perMillion}}
+		s := &report.TargetStatus{Clusters: []report.ClusterStatus{{Name: "a", State: "READY", Leaves: []report.LeafStatus{{Name: "a", MaxRequests: 1, Drops: drops}}}}}
+		if list := diagnosis.Find(s); !slices.Equal(list, []diagnosis.Finding{want}) {
+			t.Errorf("the findings are %+v, want %+v", list, want)
+		}
+	}
+}
+
+// TestCauseOfNote checks that a failing cluster whose error has the note of its leaf is one finding.
+func TestCauseOfNote(t *testing.T) {
+	s := &report.TargetStatus{Clusters: []report.ClusterStatus{{
+		Name: "a", State: "TRANSIENT_FAILURE", Error: "no targets to pick from; it demands TLS", Leaves: []report.LeafStatus{{Name: "a", MaxRequests: 1, Note: "it demands TLS"}},
+	}}}
+	if list := diagnosis.Find(s); len(list) != 1 {
+		t.Errorf("the findings are %+v, want one", list)
 	}
 }
