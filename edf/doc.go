@@ -109,4 +109,6 @@
 // tickets.
 //
 // After construction only the table of a Schedule allocates, as it grows.
+//
+// Ids such as EDF-3 and T-EDF-1 are explained in REQUIREMENTS.md.
 package edf

@@ -93,4 +93,6 @@
 // "Consistent Hashing and Random Trees", STOC 1997; Eisenbud et al., "Maglev: A Fast and
 // Reliable Software Network Load Balancer", NSDI 2016; Chen, Coleman, Shrivastava, "Revisiting
 // Consistent Hashing with Bounded Loads", arXiv 1908.08762.
+//
+// Ids such as T-RING-3 are explained in REQUIREMENTS.md.
 package ringhash

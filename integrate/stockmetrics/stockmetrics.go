@@ -21,7 +21,7 @@
 //
 // # Differences
 //
-// XdsClients are shared by targets (D4), unlike in grpc-go. The metrics of clients are reported
+// XdsClients are shared by targets, unlike in grpc-go. The metrics of clients are reported
 // once for each target that uses the client: a counter of a client with three targets is
 // reported three times, and resources of one target are counted for the other targets, too.
 //

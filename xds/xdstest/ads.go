@@ -141,7 +141,7 @@ func (a *ads) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoverySe
 	defer end()
 	// Ordered, so that a client receives the steps of a Set in order; and with the legacy
 	// wildcard, as in most servers, so that a client whose first request has no names receives
-	// everything (T-XDS-2).
+	// everything.
 	server := sotw.NewServer(ctx, &a.store.mux, st, sotw.WithOrderedADS())
 	if err := server.StreamHandler(stream, resource.AnyType); err != nil {
 		return err

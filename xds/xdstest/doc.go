@@ -9,8 +9,8 @@
 //
 // A client's interaction with its control plane cannot be verified against a fake that shares
 // the author's understanding of the protocol. The [Server] here is go-control-plane, on which
-// real control planes are built, so it drops requests with a stale nonce (T-XDS-4), treats an
-// empty first request as a wildcard subscription (T-XDS-2), and sends full CDS responses, but
+// real control planes are built, so it drops requests with a stale nonce, treats an
+// empty first request as a wildcard subscription, and sends full CDS responses, but
 // only changes in EDS responses. grpc-go's own xDS client works with it too: one test sends the
 // same resources to both.
 //
@@ -43,7 +43,7 @@
 // go-control-plane's SnapshotCache has one version for all resources of a type, so a change to
 // one assignment sends all of them again. When configured for ADS, it also withholds a response
 // until a request names every resource of the snapshot, which a client with fewer subscriptions
-// never does (T-XDS-17). A LinearCache versions each resource separately and answers any
+// never does. A LinearCache versions each resource separately and answers any
 // subset.
 //
 // # Cost
@@ -54,7 +54,7 @@
 //
 // # Caveats
 //
-// Aggregated streams are served (A27-ARCH-1), of both variants: state of the world, and
+// Aggregated streams are served, of both variants: state of the world, and
 // incremental (see DeltaStream), without transport security. A resource that the server does
-// not have is never mentioned, so the client's timer has to detect it (T-XDS-7).
+// not have is never mentioned, so the client's timer has to detect it.
 package xdstest

@@ -144,7 +144,7 @@ func Cluster(name, service string, opts ...ClusterOption) *clusterv3.Cluster {
 	return c
 }
 
-// LoadReports enables LRS, with the server that serves the cluster (A27-CL-5).
+// LoadReports enables LRS, with the server that serves the cluster.
 func LoadReports() ClusterOption {
 	return func(c *clusterv3.Cluster) {
 		c.LrsServer = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: new(corev3.SelfConfigSource)}}
@@ -216,7 +216,7 @@ type Locality struct {
 	Place
 	Priority uint32
 	// Weight is the locality's share of its priority. 0 means 1, since clients ignore a
-	// locality without a weight (A27-CLA-2).
+	// locality without a weight.
 	Weight    uint32
 	Endpoints []Endpoint
 }

@@ -35,7 +35,7 @@ type ScriptedOptions struct {
 // A Scripted is a control plane that interprets the protocol strictly and can be scripted to
 // behave like a faulty or unreachable one. It serves only ADS.
 //
-// It checks every request (see Checker), ignores requests with a stale nonce (T-XDS-4), and
+// It checks every request (see Checker), ignores requests with a stale nonce, and
 // automatically sends the resources of Set and Update: all subscribed resources in responses of
 // type Listener and Cluster, only changed ones for other types. It does not wait for an answer
 // before it sends the next response. Before the first Set or Update it sends no automatic
