@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/xdslb/xdslb/integrate/report"
@@ -99,7 +100,11 @@ func Find(s *report.TargetStatus) (list []Finding) {
 		}
 	}
 	for _, x := range s.Servers {
-		if x.InUse && !x.Connected && (x.Error == "" || !strings.Contains(s.Error, x.Error)) {
+		switch {
+		case !x.InUse || x.Connected || strings.Contains(s.Error, cmp.Or(x.Error, strconv.Quote(x.URI))):
+		case x.Error == "":
+			note("xDS server %s is not connected yet.", x.URI)
+		default:
 			bad("xDS server %s is not connected: %s", x.URI, x.Error)
 		}
 	}

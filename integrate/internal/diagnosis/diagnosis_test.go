@@ -107,3 +107,12 @@ func TestCauseOfNote(t *testing.T) {
 		t.Errorf("the findings are %+v, want one", list)
 	}
 }
+
+// TestConnecting checks that a server without a stream so far is a note, unless the target's error
+// names it.
+func TestConnecting(t *testing.T) {
+	s := &report.TargetStatus{Error: `waiting for Listener resource "a": xDS server "s" is not connected yet`, Servers: []report.ServerStatus{{URI: "s", InUse: true}, {URI: "t", InUse: true}}}
+	if list := diagnosis.Find(s); len(list) != 2 || list[1] != (diagnosis.Finding{Text: "xDS server t is not connected yet."}) {
+		t.Errorf("the findings are %+v", list)
+	}
+}
