@@ -5,8 +5,11 @@ package integrate_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +75,41 @@ func connected(t *testing.T, cc *grpc.ClientConn, backends []*xdstest.Backend) {
 		for b.Calls() == 0 {
 			if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
 				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestStandaloneDocs checks the configurations in docs/policies.md: each is valid, and each field
+// is known, so that another type of value is an error.
+func TestStandaloneDocs(t *testing.T) {
+	text, err := os.ReadFile("docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := regexp.MustCompile("`({\"xdslb_[^`]*)` \\|").FindAllSubmatch(text, -1)
+	if len(documented) != 5 {
+		t.Fatalf("%d policies are documented, want 5", len(documented))
+	}
+	for _, match := range documented {
+		var entry map[string]map[string]any
+		if err := json.Unmarshal(match[1], &entry); err != nil {
+			t.Fatalf("%s: %v", match[1], err)
+		}
+		for name, fields := range entry {
+			parse := func() error {
+				config, _ := json.Marshal(fields)
+				_, err := balancer.Get(name).(balancer.ConfigParser).ParseConfig(config)
+				return err
+			}
+			if err := parse(); err != nil {
+				t.Errorf("%s: %v", match[1], err)
+			}
+			for field, value := range fields {
+				if fields[field] = []any{}; parse() == nil {
+					t.Errorf("%s: no field %s", name, field)
+				}
+				fields[field] = value
 			}
 		}
 	}
