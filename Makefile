@@ -114,6 +114,10 @@ page: ## Serve the debug page of 300 channels at PAGE (default localhost:6060), 
 conformance: ## grpc-go's own xDS end-to-end tests through our resolver (minutes).
 	@bench/conformance/run.sh
 
+.PHONY: istio
+istio: ## Run channels behind Istio's programs, ISTIO_PILOT and ISTIO_AGENT (minutes): see bench/istio/README.md.
+	ISTIO_PILOT=$(abspath $(ISTIO_PILOT)) ISTIO_AGENT=$(abspath $(ISTIO_AGENT)) $(GO) test -timeout 20m -count 1 -v -run 'TestIstio$$' ./bench/istio
+
 .PHONY: chaos
 chaos: ## Run SCENARIOS random scenarios of faults, half a minute of virtual time each, and one over TCP.
 	$(GO) test -timeout 0 -run 'TestChaos(Loopback)?$$' ./integrate -chaos.loopback -chaos.scenarios $(SCENARIOS)

@@ -1,0 +1,82 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package istio
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/xds"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// stockServer: all RPCs succeed although a server of grpc-go's xDS in the same
+// process opens streams, which the agent does not accept beside ours.
+func stockServer(t *testing.T, delta bool) result {
+	lis, err := net.Listen("tcp", clientIP+":0")
+	if err != nil {
+		t.Skipf("the system has no second loopback address: %v", err)
+	}
+	m, first, second := twoServices(t, delta)
+	m.endpoints(account, account, netip.MustParseAddrPort(lis.Addr().String()))
+	var outages atomic.Int32
+	s, err := xds.NewGRPCServer(grpc.Creds(insecure.NewCredentials()), xds.BootstrapContentsForTesting(m.config(delta).Bootstrap),
+		xds.ServingModeCallback(func(_ net.Addr, a xds.ServingModeChangeArgs) {
+			if a.Mode == connectivity.ServingModeNotServing {
+				outages.Add(1)
+			}
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	go func() { _ = s.Serve(lis) }()
+	first.more(1000)
+	n := m.overlapping()
+	if n == 0 {
+		t.Error("the agent closed no stream, so the server opened none")
+	}
+	return result{total(t, first, second), fmt.Sprintf("%d overlapping streams; the server stopped serving %d times", n, outages.Load())}
+}
+
+// stockClients: with grpc-go's xDS, RPCs to one of two targets fail. It is the reason for the
+// other scenarios, and has no requirement of its own.
+func stockClients(t *testing.T) result {
+	m := newMesh(t)
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	m.service("orders", "orders", backends[0])
+	m.service("prices", "prices", backends[1])
+	m.startPilot()
+	m.startAgent()
+	r, err := xds.NewXDSResolverWithConfigForTesting(m.config(false).Bootstrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum counts
+	var running []*traffic
+	for _, name := range []string{"orders", "prices"} {
+		cc, err := grpc.NewClient(target(name), grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cc.Close() })
+		running = append(running, send(t, name, cc))
+	}
+	running[0].more(500)
+	note := ""
+	for _, f := range running {
+		c := f.end()
+		sum.ok += c.ok
+		sum.failed += c.failed
+		note += fmt.Sprintf("%s: %d of %d failed; ", f.name, c.failed, c.ok+c.failed)
+	}
+	return result{sum, note + fmt.Sprintf("%d overlapping streams", m.overlapping())}
+}
