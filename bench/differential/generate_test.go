@@ -101,7 +101,7 @@ func (w *world) hasHost() bool {
 
 func (w *world) fillHost(g *gen, h *host) {
 	h.retry, h.fault, h.routes = nil, nil, nil
-	h.changes = g.changes && g.chance(50)
+	h.changes = g.changes && g.chance(70)
 	if g.chance(25) {
 		h.retry = g.retry()
 	}
@@ -145,7 +145,7 @@ func (g *gen) route(w *world) route {
 	if r.action != forward {
 		return r
 	}
-	r.changes, r.authority = g.changes && g.chance(50), g.chance(20)
+	r.changes, r.authority = g.changes && g.chance(70), g.chance(20)
 	r.clusters = []weighted{{cluster: w.anyCluster(g), weight: 1}}
 	for len(r.clusters) < 3 && g.chance(30) {
 		r.clusters = append(r.clusters, weighted{cluster: w.anyCluster(g), weight: uint32(g.IntN(5))})
@@ -171,7 +171,7 @@ func (g *gen) route(w *world) route {
 	if g.chance(35) {
 		r.retry = g.retry()
 	}
-	for len(r.hash) < 2 && g.chance(50) {
+	for len(r.hash) < 2 && g.chance(50) || g.changes && len(r.hash) == 0 {
 		r.hash = append(r.hash, g.hashPolicy())
 	}
 	return r
@@ -262,7 +262,10 @@ func (g *gen) fault() *fault {
 
 func (g *gen) cluster(name string) cluster {
 	c := cluster{name: name, kind: eds, policy: roundRobin}
-	if g.chance(50) {
+	switch {
+	case g.changes && g.chance(40):
+		c.policy = ringHash // uses headers
+	case g.chance(50):
 		c.policy = g.policy()
 	}
 	if g.chance(10) {

@@ -50,8 +50,15 @@ var reasons = []reason{
 		id:   "T-WATCH-3",
 		text: "what nothing refers to any more is forgotten, so a cluster that is bad when the Listener comes back has no good version; stock kept that (see A74 listener)",
 		covers: func(d *difference) bool {
-			return d.caller != nil && d.ever(func(w *world) bool { return w.isGone("LDS") }) && d.errs(1).says("[xDS node id: ours]") &&
-				slices.ContainsFunc(d.world.defects, func(x defect) bool { return x.typ == "CDS" || x.typ == "EDS" })
+			return d.ever(func(w *world) bool { return w.isGone("LDS") }) && slices.ContainsFunc(d.world.defects, func(x defect) bool {
+				switch {
+				case x.typ != "CDS" && x.typ != "EDS":
+					return false
+				case d.caller == nil:
+					return d.aspect == aspectNames
+				}
+				return d.errs(1).says("[xDS node id: ours]") || d.world.inAggregate(x.name)
+			})
 		},
 	},
 	{
@@ -268,6 +275,13 @@ func (w *world) gappedAggregate() bool {
 		return slices.ContainsFunc(c.children, func(name string) bool {
 			return w.isGone("CDS "+name) || slices.ContainsFunc(w.defects, func(d defect) bool { return d.typ == "CDS" && d.name == name })
 		})
+	})
+}
+
+// inAggregate reports whether a cluster or EDS service belongs to a child of an aggregate.
+func (w *world) inAggregate(name string) bool {
+	return slices.ContainsFunc(w.clusters, func(c cluster) bool {
+		return c.kind == aggregate && slices.ContainsFunc(w.leaves(c.name), func(l *cluster) bool { return l.name == name || l.edsResource() == name })
 	})
 }
 

@@ -87,18 +87,18 @@ func mustAny(m proto.Message) *anypb.Any {
 }
 
 // changed are the headers that changedHeaders affect, which routes and hash policies use.
-var changed = []string{"x-tenant", "x-user", "x-n"}
+var changed = []string{"x-tenant", "x-user", "x-missing", "x-n"}
 
 // changedHeaders are header mutations. Stock ignores them, so the headers that backends receive are not
 // compared, but the choice of route, cluster and endpoint is, which uses the headers before.
 func changedHeaders(value string) (add []*corev3.HeaderValueOption, remove []string) {
-	for i, name := range changed[:2] {
+	for _, name := range changed[:3] {
 		add = append(add, &corev3.HeaderValueOption{
 			Header:       &corev3.HeaderValue{Key: name, Value: value},
-			AppendAction: []corev3.HeaderValueOption_HeaderAppendAction{corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD, corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD}[i],
+			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
 		})
 	}
-	return add, changed[2:]
+	return add, changed[3:]
 }
 
 func (h *host) proto(name string) *routev3.VirtualHost {
