@@ -58,7 +58,7 @@ api: ## Accept the incompatible changes of the exported API that lint reports.
 	$(GO) run -C bench/cmd/api . -C ../../.. -w
 
 # The packages whose tests take minutes of CPU time without -short.
-LONG := bench/arena bench/differential bench/hostile integrate integrate/internal/balancer xds/lrs
+LONG := bench/arena bench/differential integrate integrate/internal/balancer xds/lrs
 OTHERS = $(filter-out $(LONG:%=$(shell $(GO) list -m)/%),$(shell $(GO) list $(PKGS)))
 
 .PHONY: unit
@@ -67,8 +67,8 @@ unit: ## Unit tests, examples, the import rules between packages; shorter runs o
 	$(TEST) -short $(LONG:%=./%)
 
 .PHONY: long
-long: ## The whole tests of LONG.
-	$(TEST) $(LONG:%=./%)
+long: ## The tests of LONG that unit shortens or skips.
+	@run=$$(.ci/shortened $(LONG)) && set -x && $(TEST) -run "$$run" $(LONG:%=./%)
 
 .PHONY: examples
 examples: ## The modules below this one: examples, and the check of the exported API.
@@ -161,12 +161,15 @@ arena: ## Compare all policies, ours and stock's, in all fleets; ARENA has more 
 bench-diff: ## Compare the hot benchmarks with another commit: BASE, or the start of this branch.
 	@$(GO) run ./bench/cmd/benchdiff -base '$(BASE)'
 
+# The packages that have benchmarks; linking the tests of the others takes longer than the benchmarks.
+BENCHED = $(shell $(GO) list -f '{{.Dir}}' $(PKGS) | while read -r d; do ! grep -qs '^func Benchmark' "$$d"/*_test.go || echo "$$d"; done)
+
 # The time of a single iteration is meaningless.
 NOFIGURES := grep -vE '^(Benchmark.*/op|goos: |goarch: |pkg: |cpu: |PASS$$)'
 
 .PHONY: bench-once
 bench-once: ## Run every benchmark once, to check that it works.
-	@set -o pipefail; $(TEST) -run '^$$' -bench . -benchtime 1x -short $(PKGS) | $(NOFIGURES)
+	@set -o pipefail; $(TEST) -run '^$$' -bench . -benchtime 1x -short $(BENCHED) | $(NOFIGURES)
 	@set -o pipefail; cd bench/peers && $(GO) vet . && $(TEST) -run '^$$' -bench . -benchtime 1x . | $(NOFIGURES)
 
 # vet covers the tests, which go build does not. TestReweighOften takes minutes with 32 bits.

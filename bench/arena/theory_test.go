@@ -13,7 +13,7 @@ import (
 // its 99th percentile is known to a few percent.
 func queue(servers, workers int, load float64) *Fleet {
 	run := 8000 * time.Second
-	if testing.Short() || raceEnabled {
+	if raceEnabled {
 		run /= 2
 	}
 	return &Fleet{
