@@ -66,9 +66,13 @@ func TestChaos(t *testing.T) {
 		seeds = append(seeds, first+uint64(i))
 	}
 	var heap []uint64
+	budgeted, limited := 0, 0
 	for i, seed := range seeds {
 		ok := t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { scenario(t, seed, false, 30*time.Second) })
+			synctest.Test(t, func(t *testing.T) {
+				w := scenario(t, seed, false, 30*time.Second)
+				budgeted, limited = budgeted+w.attempts.budgeted, limited+w.oracle.limited
+			})
 		})
 		if !ok {
 			t.Fatalf("again: go test ./integrate -run 'TestChaos$' -chaos.scenarios 1 -chaos.seed %d", seed)
@@ -76,6 +80,9 @@ func TestChaos(t *testing.T) {
 		if i%10 == 9 {
 			heap = append(heap, liveHeap())
 		}
+	}
+	if len(seeds) >= 12 && (budgeted == 0 || limited == 0) {
+		t.Errorf("%d retries were held against budgets, and %d attempts against a per_try_timeout, want some", budgeted, limited)
 	}
 	// Memory is flat: the last tenth has no more than the first.
 	if n := len(heap); n >= 10 && heap[n-1] > heap[1]+1<<20 {
@@ -108,7 +115,7 @@ func TestChaosLoopback(t *testing.T) {
 }
 
 // scenario is what a seed stands for.
-func scenario(t *testing.T, seed uint64, real bool, d time.Duration) {
+func scenario(t *testing.T, seed uint64, real bool, d time.Duration) *world {
 	controls := 1 + int(seed%4)/3
 	w := newWorld(t, seed, real, controls)
 	if controls > 1 && seed%8 == 3 {
@@ -161,6 +168,7 @@ func scenario(t *testing.T, seed uint64, real bool, d time.Duration) {
 	served, failed := w.oracle.counts()
 	t.Logf("%d steps; RPCs served %v, failed with reason %d; %v hedges; attempts %+v, %d within budgets, %d within per_try_timeout", len(w.history), served, failed,
 		w.metrics.Sum("xdslb.client.hedges"), w.attempts.sums, w.attempts.budgeted, w.oracle.limited)
+	return w
 }
 
 // check fails the test if the oracle found something wrong.

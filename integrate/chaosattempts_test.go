@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -35,6 +36,7 @@ type loggedAttempt struct {
 	mu      sync.Mutex
 	begin   time.Time
 	rpc     time.Time // when its RPC began; zero is unknown
+	retry   bool      // a retry or hedge, not gRPC's transparent retry
 	sent    time.Time // its headers were
 	cluster string    // where they went; empty before
 	stream  bool
@@ -44,9 +46,20 @@ type loggedAttempt struct {
 
 type attemptKey struct{}
 
+// A loggedRPC is in the context of an RPC.
+type loggedRPC struct {
+	begin    time.Time
+	attempts atomic.Int32
+}
+
+type rpcKey struct{}
+
 func (a *attemptLog) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
-	begin, _ := ctx.Value(beginKey{}).(time.Time)
-	return context.WithValue(ctx, attemptKey{}, &loggedAttempt{ctx: ctx, begin: time.Now(), rpc: begin})
+	at := &loggedAttempt{ctx: ctx, begin: time.Now()}
+	if rpc, ok := ctx.Value(rpcKey{}).(*loggedRPC); ok {
+		at.rpc, at.retry = rpc.begin, rpc.attempts.Add(1) > 1
+	}
+	return context.WithValue(ctx, attemptKey{}, at)
 }
 
 func (a *attemptLog) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
@@ -63,11 +76,14 @@ func (a *attemptLog) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	case *stats.OutHeader:
 		at.cluster, at.sent = a.w.clusterAt(s.RemoteAddr.String()), time.Now()
 		// gRPC may tell of response headers before it tells of those that were sent.
-		if !at.ended && len(s.Header.Get("grpc-previous-rpc-attempts")) > 0 {
+		if !at.ended && at.retry {
 			at.counted = a.beginRetry(at)
 		}
 	case *stats.Begin:
 		at.stream = s.IsServerStream
+		if s.IsTransparentRetryAttempt {
+			at.retry = false
+		}
 	case *stats.InHeader:
 		if at.stream { // its retry is made
 			a.endRetry(at)

@@ -294,12 +294,9 @@ func (w *world) load(f func(rng *rand.Rand)) {
 
 // outgoing is the context of an RPC.
 func outgoing(rng *rand.Rand) (context.Context, context.CancelFunc) {
-	ctx := metadata.AppendToOutgoingContext(context.WithValue(context.Background(), beginKey{}, time.Now()), "user", fmt.Sprint(rng.IntN(100)))
+	ctx := metadata.AppendToOutgoingContext(context.WithValue(context.Background(), rpcKey{}, &loggedRPC{begin: time.Now()}), "user", fmt.Sprint(rng.IntN(100)))
 	return context.WithTimeout(ctx, deadline)
 }
-
-// beginKey is the context key of the time at which an RPC began.
-type beginKey struct{}
 
 // echoed are the request headers that backends send back.
 var echoed = []string{"x-plan", "x-cluster", "user", ":authority"}
