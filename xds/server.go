@@ -40,9 +40,18 @@ func (s *server) run(ctx context.Context) {
 	}
 	backoff := timing.Backoff{Base: s.core.opts.BackoffBase, Max: s.core.opts.BackoffMax}
 	for s.pause(ctx, cc, &backoff) {
-		backoff.Begin(time.Now())
+		begun := time.Now()
+		backoff.Begin(begun)
 		responded, err := s.attempt(ctx, cc)
-		backoff.End(time.Now(), responded, rand.Float64())
+		failed := !responded
+		if failed && err == errHungUp && time.Since(begun) < backoff.Base {
+			// Istio's agent ends a stream in order when another client opens one. A client of grpc-go's
+			// whose stream had a response opens the next one at once, so without a second stream, this
+			// client would get no response as long as there is the other one. The other client then
+			// backs off. The attempt counts as failed, so that the two do not compete all the time.
+			responded, err = s.attempt(ctx, cc)
+		}
+		backoff.End(time.Now(), !failed, rand.Float64())
 		s.ended(ctx, responded, err)
 	}
 }

@@ -5,9 +5,11 @@ package xds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
@@ -33,6 +35,55 @@ func TestResponseAtEndOfStream(t *testing.T) {
 			if synctest.Wait(); statusOf(h.c, lds, "svc").State != Acked {
 				t.Error("the response was dropped")
 			}
+		})
+	}
+}
+
+// TestDisplacedStream checks that a stream that ends in order as soon as it is open, which Istio's
+// agent does when another client opens one, is repeated once, and that the backoff grows although
+// the second stream has a response.
+func TestDisplacedStream(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		h.watch("svc")
+		attempts := 0
+		for begin := time.Now(); time.Since(begin) < 10*time.Minute; advance(50 * time.Millisecond) {
+			if !cp.connected() {
+				continue
+			}
+			attempts++
+			cp.hangUp(nil)
+			if !cp.connected() {
+				t.Fatalf("attempt %d: no second stream", attempts)
+			}
+			cp.send(lds, "1", listenerTo("svc", "r"))
+			advance(time.Second) // until the other client returns
+			cp.hangUp(nil)
+			if cp.connected() {
+				t.Fatalf("attempt %d: a third stream", attempts)
+			}
+		}
+		if attempts < 6 || attempts > 60 {
+			t.Errorf("%d attempts in 10 minutes, want a growing backoff", attempts)
+		}
+	})
+}
+
+// TestDisplacedTwice checks that a stream is repeated only once, and only if it ended in order.
+func TestDisplacedTwice(t *testing.T) {
+	for _, tt := range []struct {
+		first, second error
+		streams       int
+	}{{nil, nil, 2}, {nil, errors.New("overloaded"), 2}, {errors.New("overloaded"), nil, 1}} {
+		bubble(t, func(t *testing.T) {
+			h, cp := only(t, Options{})
+			w := h.watch("svc")
+			cp.hangUp(tt.first)
+			cp.hangUp(tt.second)
+			if n := cp.opened(); n != tt.streams {
+				t.Errorf("%v, %v: %d streams, want %d", tt.first, tt.second, n, tt.streams)
+			}
+			w.fails(t, "svc")
 		})
 	}
 }

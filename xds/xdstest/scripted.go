@@ -280,10 +280,14 @@ func (s *Scripted) handle(ctx context.Context, st openStream, receive func() err
 	})
 	s.mu.Unlock()
 	s.events.notify()
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+	switch err := context.Cause(ctx); {
+	case err == errOrderly:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return status.Error(codes.Canceled, "xdstest: the client is gone")
+	default:
 		return err
 	}
-	return status.Error(codes.Canceled, "xdstest: the client is gone")
 }
 
 // errUnimplemented is the error for variants that are not served.

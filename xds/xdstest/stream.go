@@ -5,6 +5,7 @@ package xdstest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -139,13 +140,19 @@ func (st *Stream) Respond(resp *discoveryv3.DiscoveryResponse) (nonce string) {
 	return resp.GetNonce()
 }
 
-// Close ends the stream with an error, which is UNAVAILABLE unless err has a status.
+// Close ends the stream with an error, which is UNAVAILABLE unless err has a status, or in order if
+// err is nil.
 func (st *scriptedStream) Close(err error) {
-	if _, ok := status.FromError(err); !ok {
+	if err == nil {
+		err = errOrderly
+	} else if _, ok := status.FromError(err); !ok {
 		err = status.Error(codes.Unavailable, fmt.Sprint(err))
 	}
 	st.close(err)
 }
+
+// errOrderly is the cause of the end of a stream that ends in order.
+var errOrderly = errors.New("xdstest: stream closed in order")
 
 func (st *scriptedStream) close(err error) { st.cancel(err) }
 

@@ -19,7 +19,8 @@ const BackoffFactor = 1.6
 //   - The jitter is full: the wait is uniform between zero and the limit.
 //   - Two streams start at least Base apart, even if each received a response, so a
 //     server that responds and hangs up receives at most one stream per Base
-//     (T-XDS-8; A57 requires no wait in this case).
+//     (T-XDS-8; A57 requires no wait in this case). A stream that ends in order as soon
+//     as it is open is repeated once; the caller counts the two as one that failed.
 //   - The limit is at most 2 Base plus a third of the time since the first failure, so
 //     a client reconnects soon after a short outage.
 //   - The caller can spread reconnections over a longer time, for a client that has all
