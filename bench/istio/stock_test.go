@@ -18,7 +18,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// stockServer: all RPCs succeed although a server of grpc-go's xDS in the same
+// stockServer: all RPCs succeed and an update arrives although a server of grpc-go's xDS in the same
 // process opens streams, which the agent does not accept beside ours.
 func stockServer(t *testing.T, delta bool) result {
 	lis, err := net.Listen("tcp", clientIP+":0")
@@ -39,12 +39,15 @@ func stockServer(t *testing.T, delta bool) result {
 	}
 	t.Cleanup(s.Stop)
 	go func() { _ = s.Serve(lis) }()
+	b := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
+	m.service("orders", "orders", b)
+	arrived := first.reaches(b)
 	first.more(1000)
 	n := m.overlapping()
 	if n == 0 {
 		t.Error("the agent closed no stream, so the server opened none")
 	}
-	return result{total(t, first, second), fmt.Sprintf("%d overlapping streams; the server stopped serving %d times", n, outages.Load())}
+	return result{total(t, first, second), fmt.Sprintf("%d overlapping streams; update after %s; the server stopped serving %d times", n, rounded(arrived), outages.Load())}
 }
 
 // stockClients: with grpc-go's xDS, RPCs to one of two targets fail. It is the reason for the
