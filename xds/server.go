@@ -43,15 +43,16 @@ func (s *server) run(ctx context.Context) {
 		begun := time.Now()
 		backoff.Begin(begun)
 		responded, err := s.attempt(ctx, cc)
-		failed := !responded
-		if failed && err == errHungUp && time.Since(begun) < backoff.Base {
+		displaced := !responded && err == errHungUp && time.Since(begun) < backoff.Base
+		if displaced {
 			// Istio's agent ends a stream in order when another client opens one. A client of grpc-go's
 			// whose stream had a response opens the next one at once, so without a second stream, this
 			// client would get no response as long as there is the other one. The other client then
 			// backs off. The attempt counts as failed, so that the two do not compete all the time.
 			responded, err = s.attempt(ctx, cc)
+			displaced = time.Since(begun) < backoff.Max
 		}
-		backoff.End(time.Now(), !failed, rand.Float64())
+		backoff.End(time.Now(), responded && !displaced, rand.Float64())
 		s.ended(ctx, responded, err)
 	}
 }

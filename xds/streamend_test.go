@@ -66,6 +66,17 @@ func TestDisplacedStream(t *testing.T) {
 		if attempts < 6 || attempts > 60 {
 			t.Errorf("%d attempts in 10 minutes, want a growing backoff", attempts)
 		}
+		// The other client is gone.
+		for !cp.connected() {
+			advance(50 * time.Millisecond)
+		}
+		cp.hangUp(nil)
+		cp.send(lds, "1", listenerTo("svc", "r"))
+		advance(30 * time.Minute)
+		cp.hangUp(nil)
+		if advance(time.Second); !cp.connected() {
+			t.Error("not connected a second after the end of a long stream")
+		}
 	})
 }
 
