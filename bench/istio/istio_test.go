@@ -42,6 +42,7 @@ func TestIstio(t *testing.T) {
 		{"overlay", overlayPlain},
 		{"overlaytls", overlayTLS},
 		{"server", stockServer},
+		{"partial", partial},
 		{"direct", direct},
 	} {
 		for _, delta := range []bool{false, true} {

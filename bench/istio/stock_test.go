@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
@@ -50,6 +51,45 @@ func stockServer(t *testing.T, delta bool) result {
 	return result{total(t, first, second), fmt.Sprintf("%d overlapping streams; update after %s; the server stopped serving %d times", n, rounded(arrived), outages.Load())}
 }
 
+// partial: a target of the same process uses grpc-go's xDS, as during a rollout. All RPCs to the
+// other target succeed, and an update arrives. Those to the former may fail.
+func partial(t *testing.T, delta bool) result {
+	m := newMesh(t)
+	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
+	m.service("orders", "orders", backends[0])
+	m.service("prices", "prices", backends[1])
+	m.startPilot()
+	m.startAgent()
+	cfg := m.config(delta)
+	stock := send(t, "prices", dialStock(t, cfg.Bootstrap, "prices"))
+	stock.reaches(backends[1])
+	before := stock.now()
+	begin := time.Now()
+	ours := send(t, "orders", dial(t, cfg, "orders"))
+	ready := time.Since(begin)
+	ours.more(500)
+	m.service("orders", "orders", backends[2])
+	arrived := ours.reaches(backends[2])
+	c := stock.end()
+	return result{total(t, ours), fmt.Sprintf("ready after %s, update after %s; stock: %d of %d failed; %d overlapping streams",
+		rounded(ready), rounded(arrived), c.failed-before.failed, c.ok+c.failed-before.ok-before.failed, m.overlapping())}
+}
+
+// dialStock returns a channel to a service that uses grpc-go's xDS.
+func dialStock(t testing.TB, bootstrap []byte, name string) *grpc.ClientConn {
+	t.Helper()
+	r, err := xds.NewXDSResolverWithConfigForTesting(bootstrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc, err := grpc.NewClient(target(name), grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
 // stockClients: with grpc-go's xDS, RPCs to one of two targets fail. It is the reason for the
 // other scenarios, and has no requirement of its own.
 func stockClients(t *testing.T) result {
@@ -59,19 +99,11 @@ func stockClients(t *testing.T) result {
 	m.service("prices", "prices", backends[1])
 	m.startPilot()
 	m.startAgent()
-	r, err := xds.NewXDSResolverWithConfigForTesting(m.config(false).Bootstrap)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bootstrap := m.config(false).Bootstrap
 	var sum counts
 	var running []*traffic
 	for _, name := range []string{"orders", "prices"} {
-		cc, err := grpc.NewClient(target(name), grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = cc.Close() })
-		running = append(running, send(t, name, cc))
+		running = append(running, send(t, name, dialStock(t, bootstrap, name)))
 	}
 	running[0].more(500)
 	note := ""
