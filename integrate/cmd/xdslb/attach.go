@@ -83,7 +83,7 @@ var watchCommand = command{
 			if err != nil {
 				return false, err
 			}
-			opts, err := integrate.DialOptions(integrate.Config{Bootstrap: text, Delta: boot.delta, Linger: -1, Logger: silent})
+			opts, err := integrate.DialOptions(boot.config(text))
 			if err != nil {
 				return false, err
 			}

@@ -44,7 +44,6 @@ var checkCommand = command{
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var boot bootstrapFlag
 		boot.register(fs)
-		boot.registerHostnames(fs)
 		timeout := fs.Duration("timeout", 5*time.Second, "time to wait for each server")
 		expiry := fs.Duration("expiry", 24*time.Hour, "warn about certificates that expire within this time")
 		offline := fs.Bool("offline", false, "do not connect to the servers")
@@ -122,16 +121,14 @@ func (c *checker) overlay(file string) *overlay.Overlay {
 
 // target requests the resources of a target, and shows the effect of the overlay, which is in a file,
 // on them.
-func (c *checker) target(target string, boot []byte, opts *bootstrapFlag, timeout time.Duration, o *overlay.Overlay, file string) {
+func (c *checker) target(target string, document []byte, boot *bootstrapFlag, timeout time.Duration, o *overlay.Overlay, file string) {
 	_ = os.Setenv("XDSLB_OVERLAY", file) // -overlay replaces it
-	resources, err := c.e.fetch(boot, target, opts, timeout)
+	resources, err := c.e.fetch(document, target, boot, timeout)
 	if err != nil {
 		c.add("FAIL", "target "+target, "%v", err)
 		return
 	}
-	w := integrate.WhatIf{Target: target, Resources: resources, Config: integrate.Config{Bootstrap: boot}}
-	w.Config.Resources.AcceptHostnames = opts.hostnames
-	s, err := integrate.InspectWhatIf(w)
+	s, err := integrate.InspectWhatIf(integrate.WhatIf{Target: target, Resources: resources, Config: boot.config(document)})
 	if err != nil {
 		c.add("FAIL", "target "+target, "%v", err)
 		return

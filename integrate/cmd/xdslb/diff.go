@@ -26,7 +26,6 @@ var diffCommand = command{
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var q question
 		q.bootstrapFlag.register(fs)
-		q.registerHostnames(fs)
 		q.registerStates(fs)
 		target := fs.String("target", "", "`target` of the channel")
 		return func(args []string) (bool, error) {

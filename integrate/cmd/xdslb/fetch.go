@@ -34,7 +34,6 @@ var dumpCommand = command{
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var boot bootstrapFlag
 		boot.register(fs)
-		boot.registerHostnames(fs)
 		timeout := fs.Duration("timeout", 10*time.Second, "how long to wait for the control plane")
 		return func(args []string) (bool, error) {
 			target, text, err := boot.target(args)

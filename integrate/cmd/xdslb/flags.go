@@ -21,8 +21,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// bootstrapFlag has the flags -b and -delta, which select the control planes and the variant of ADS.
-// Commands that read resources also have -hostnames.
+// bootstrapFlag has the flags -b, -delta and -hostnames, which correspond to fields of integrate.Config.
 type bootstrapFlag struct {
 	file      string
 	delta     bool // as integrate.Config.Delta
@@ -33,10 +32,14 @@ func (b *bootstrapFlag) register(fs *flag.FlagSet) {
 	fs.StringVar(&b.file, "b", "", "bootstrap `file` (default: the one of the environment, as for gRPC)")
 	fs.BoolVar(&b.delta, "delta", false, "use incremental ADS, like integrate.Config.Delta; control planes without it are used in the "+
 		"state-of-the-world variant (default: only for servers with the feature xdslb.delta_ads)")
+	fs.BoolVar(&b.hostnames, "hostnames", false, "accept DNS names as addresses of endpoints, like integrate.ResourceOptions.AcceptHostnames")
 }
 
-func (b *bootstrapFlag) registerHostnames(fs *flag.FlagSet) {
-	fs.BoolVar(&b.hostnames, "hostnames", false, "accept DNS names as addresses of endpoints, like integrate.ResourceOptions.AcceptHostnames")
+// config returns a configuration with a bootstrap document and the flags.
+func (b *bootstrapFlag) config(document []byte) integrate.Config {
+	return integrate.Config{
+		Bootstrap: document, Delta: b.delta, Linger: -1, Logger: silent, Resources: integrate.ResourceOptions{AcceptHostnames: b.hostnames},
+	}
 }
 
 // read returns the bootstrap document and its source.
@@ -75,7 +78,6 @@ type question struct {
 
 func (q *question) register(fs *flag.FlagSet) {
 	q.bootstrapFlag.register(fs)
-	q.registerHostnames(fs)
 	q.registerStates(fs)
 	q.headers = metadata.MD{}
 	fs.StringVar(&q.resources, "f", "", "`file` with resources, as printed by dump, or - for standard input (default: the control plane)")
