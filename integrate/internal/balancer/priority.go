@@ -4,6 +4,7 @@
 package balancer
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/xdslb/xdslb/integrate/internal/serial"
@@ -34,9 +35,14 @@ type priority struct {
 	state       []picker.LocalityState // for Build
 }
 
-// newPriority returns a priority of a leaf. changed is the cluster's list of tallies.
+// newPriority returns a priority of a leaf. changed is the cluster's list of tallies. The search for
+// an endpoint to connect starts anywhere (A117), so that a fleet does not connect to the same one.
 func newPriority(l *common, changed *[]*tally) *priority {
-	return &priority{leaf: l, tally: tally{changed: changed}}
+	p := &priority{leaf: l, tally: tally{changed: changed}}
+	if !l.simulated {
+		p.next = int(rand.Int32())
+	}
+	return p
 }
 
 // phase is the state of a priority in its life cycle (A56):
