@@ -289,6 +289,22 @@ func TestServersWithoutALPN(t *testing.T) {
 	}
 }
 
+// TestPostQuantum (A120): the key exchange is X25519MLKEM768 if the server supports it.
+func TestPostQuantum(t *testing.T) {
+	ca := tlstest.NewCA(t, "ca")
+	files := tlstest.NewFiles(t)
+	tlstest.Write(t, files.CA, ca.PEM)
+	c := NewCluster("c", watching(bootstrap.CertFiles{CACertificateFile: files.CA}), true)
+	defer c.Close()
+	c.Update(&picker.TLS{Roots: picker.CertInstance{Instance: "files"}})
+	for want, curves := range map[tls.CurveID][]tls.CurveID{tls.X25519MLKEM768: nil, tls.CurveP256: {tls.CurveP256}} {
+		info, err := connect(t, c, "", serving(&tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}, CurvePreferences: curves}))
+		if err != nil || info.State.CurveID != want {
+			t.Errorf("key exchange of a server with %v is %v, want %v: %v", curves, info.State.CurveID, want, err)
+		}
+	}
+}
+
 // TestSlowMatchers (T-SEC-2): the evaluation of SAN matchers ends soon after the handshake's
 // deadline, and soon after the cluster's settings have changed. Names of more than 2 KiB match
 // nothing.
