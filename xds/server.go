@@ -49,6 +49,9 @@ func (s *server) run(ctx context.Context) {
 			// whose stream had a response opens the next one at once, so without a second stream, this
 			// client would get no response as long as there is the other one. The other client then
 			// backs off. The attempt counts as failed, so that the two do not compete all the time.
+			s.core.mu.Lock()
+			s.downLocked()
+			s.core.unlock()
 			responded, err = s.attempt(ctx, cc)
 			displaced = time.Since(begun) < backoff.Max
 		}
