@@ -53,7 +53,7 @@ func TestOutage(t *testing.T) {
 // no stream, no connection, no subscription, no memory, and no goroutine, with which
 // the bubble would not end.
 func TestRedials(t *testing.T) {
-	cycles := 10_000
+	cycles := 4000
 	if raceEnabled {
 		cycles = 2000
 	}
