@@ -53,13 +53,13 @@ var checkCommand = command{
 				return false, want(args)
 			}
 			c := &checker{e: e, expiry: *expiry}
-			o := c.overlay(*patches)
+			o, patchText := c.overlay(*patches)
 			cfg, document := c.bootstrap(&boot)
 			if cfg != nil && !*offline {
 				c.servers(cfg, boot.delta, *timeout)
 			}
 			if len(args) == 1 && !c.failed() {
-				c.target(fullTarget(args[0]), document, &boot, *timeout, o, *patches)
+				c.target(fullTarget(args[0]), document, &boot, *timeout, o, patchText)
 			}
 			if e.json {
 				return c.wrong(), e.printJSON(c.Findings)
@@ -100,35 +100,37 @@ func (c *checker) failed() bool {
 	return slices.ContainsFunc(c.Findings, func(f Finding) bool { return f.Verdict == "FAIL" })
 }
 
-// overlay checks the file of the overlay, if there is one.
-func (c *checker) overlay(file string) *overlay.Overlay {
+// overlay checks the file of the overlay, if there is one, and returns the overlay and its text.
+func (c *checker) overlay(file string) (*overlay.Overlay, []byte) {
 	if file == "" {
-		return nil
+		return nil, nil
 	}
 	text, err := readFile(file)
 	if err != nil {
 		c.add("FAIL", "overlay", "%v", err)
-		return nil
+		return nil, nil
 	}
 	o, err := overlay.Parse("file "+file, text)
 	if err != nil {
 		c.add("FAIL", "overlay", "%v", err)
-		return nil
+		return nil, nil
 	}
 	c.add("ok", "overlay", "%s, patches: %d", file, len(o.Patches()))
-	return o
+	return o, text
 }
 
-// target requests the resources of a target, and shows the effect of the overlay, which is in a file,
+// target requests the resources of a target, and shows the effect of the overlay, whose text is given,
 // on them.
-func (c *checker) target(target string, document []byte, boot *bootstrapFlag, timeout time.Duration, o *overlay.Overlay, file string) {
-	_ = os.Setenv("XDSLB_OVERLAY", file) // -overlay replaces it
+func (c *checker) target(target string, document []byte, boot *bootstrapFlag, timeout time.Duration, o *overlay.Overlay, text []byte) {
+	_ = os.Unsetenv("XDSLB_OVERLAY") // its file may have changed since it was read
 	resources, err := c.e.fetch(document, target, boot, timeout)
 	if err != nil {
 		c.add("FAIL", "target "+target, "%v", err)
 		return
 	}
-	s, err := integrate.InspectWhatIf(integrate.WhatIf{Target: target, Resources: resources, Config: boot.config(document)})
+	w := integrate.WhatIf{Target: target, Resources: resources, Config: boot.config(document)}
+	w.Config.Overlay = text
+	s, err := integrate.InspectWhatIf(w)
 	if err != nil {
 		c.add("FAIL", "target "+target, "%v", err)
 		return

@@ -52,13 +52,16 @@ var dumpCommand = command{
 // fetch returns the resources of a target as a CSDS response in JSON. It connects to control planes
 // only. If the target cannot be served, it returns an error and the available resources.
 func (e *env) fetch(boot []byte, target string, opts *bootstrapFlag, timeout time.Duration) ([]byte, error) {
-	cfg, err := xdstls.BootstrapParser().Parse("bootstrap", boot)
+	cfg, err := xdstls.BootstrapParser().Parse(opts.source, boot)
 	if err != nil {
 		return nil, err
 	}
 	u, err := url.Parse(target)
 	if err != nil {
 		return nil, err
+	}
+	if u.Scheme != "xds" && u.Scheme != "xdslb" {
+		return nil, fmt.Errorf("target %q: the scheme is neither xds nor xdslb", target)
 	}
 	authority := resolver.Target{URL: *u}.Endpoint()
 	listener, err := cfg.ListenerName(u.Host, authority)

@@ -26,6 +26,8 @@ type bootstrapFlag struct {
 	file      string
 	delta     bool // as integrate.Config.Delta
 	hostnames bool // as integrate.ResourceOptions.AcceptHostnames
+
+	source string // of the document, set by read
 }
 
 func (b *bootstrapFlag) register(fs *flag.FlagSet) {
@@ -44,6 +46,7 @@ func (b *bootstrapFlag) config(document []byte) integrate.Config {
 
 // read returns the bootstrap document and its source.
 func (b *bootstrapFlag) read() (text []byte, from string, err error) {
+	defer func() { b.source = from }()
 	switch {
 	case b.file != "":
 		text, err = os.ReadFile(b.file)

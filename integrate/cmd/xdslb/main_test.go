@@ -139,6 +139,23 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// TestTargets checks the errors of targets that no control plane can serve.
+func TestTargets(t *testing.T) {
+	w := newWorld(t)
+	unknown := w.bootstrap + `: $.authorities: authority "unknown" specified in dial target "xds://unknown/x" is not found`
+	for _, row := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"dump", "xds://unknown/x"}, "xdslb dump: bootstrap: file " + unknown},
+		{[]string{"explain", "dns:///orders", "/m"}, `target "dns:///orders": the scheme is neither xds nor xdslb`},
+		{[]string{"check", "dns:///orders"}, `target "dns:///orders": the scheme is neither xds nor xdslb`},
+	} {
+		wantCall(t, exitFinding, append(row.args, "-b", w.bootstrap), row.want)
+	}
+	wantCall(t, exitFinding, []string{"watch", "xds://unknown/x", "-count", "1", "-b", w.bootstrap}, `error="xdslb: `)
+}
+
 // TestPick: the histogram counts all picks, and failures are a finding.
 func TestPick(t *testing.T) {
 	s := wantCall(t, exitFinding, []string{"pick", "shop", "-method", "/shop.Cart/Add", "-f", file, "-n", "1e4", "-o", "json"})

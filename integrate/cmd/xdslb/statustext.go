@@ -265,8 +265,13 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 				ok, failed = ok+a, failed+b
 			}
 		}
-		errors, notes := diagnosis.Count(diagnosis.Find(s))
-		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d errors=%d notes=%d\n", sanitize.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), sanitize.Text(stateOf(s), 20), active.Ready, active.Total, ok, failed, errors, notes)
+		problems := diagnosis.Find(s)
+		errors, notes := diagnosis.Count(problems)
+		first := ""
+		if errors > 0 {
+			first = fmt.Sprintf(" error=%q", sanitize.Text(problems[0].Text, 300))
+		}
+		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d errors=%d notes=%d%s\n", sanitize.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), sanitize.Text(stateOf(s), 20), active.Ready, active.Total, ok, failed, errors, notes, first)
 	}
 	v.lastEvent = last
 }
