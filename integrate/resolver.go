@@ -93,7 +93,7 @@ func (b *resolverBuilder) build(v *report.RolloutStatus, target resolver.Target,
 	}
 	listener, err := boot.ListenerName(target.URL.Host, target.Endpoint())
 	if err != nil {
-		return nil, fmt.Errorf("xdslb: target %q: %w", target.URL.String(), err)
+		return nil, err
 	}
 	patches.Refresh()
 	r := &xdsResolver{opts: b.opts, overlay: patches, cc: cc, rollout: v, started: make(chan struct{})}

@@ -153,7 +153,7 @@ func TestTargets(t *testing.T) {
 	} {
 		wantCall(t, exitFinding, append(row.args, "-b", w.bootstrap), row.want)
 	}
-	wantCall(t, exitFinding, []string{"watch", "xds://unknown/x", "-count", "1", "-b", w.bootstrap}, `error="xdslb: `)
+	wantCall(t, exitFinding, []string{"watch", "xds://unknown/x", "-count", "1", "-b", w.bootstrap}, `error="xdslb: bootstrap: Config.Bootstrap: $.authorities: `)
 }
 
 // TestPick: the histogram counts all picks, and failures are a finding.
