@@ -185,6 +185,10 @@ func TestStandaloneErrors(t *testing.T) {
 		{integrate.RingHash, `{"requestHashHeader": "Session-Bin"}`, `requestHashHeader "Session-Bin"`},
 		{integrate.RingHash, `{"minRingSize": "many"}`, "MinRingSize"},
 		{integrate.LeastRequest, `{"choiceCount": 1}`, "choiceCount 1"},
+		{integrate.RingHash, `{"hashHeader": "user"}`, `unknown field "hashHeader"`},
+		{integrate.LeastRequest, `{"choices": 3}`, `unknown field "choices"`},
+		{integrate.LeastLatency, `{"decay": "1s"}`, `unknown field "decay"`},
+		{integrate.WeightedRoundRobin, `{"weights": [1]}`, `unknown field "weights"`},
 		{integrate.LeastLatency, `{"decayTime": "0s"}`, "xdslb_least_latency: decayTime 0s is below 1ms"},
 	} {
 		_, err := balancer.Get(c.policy).(balancer.ConfigParser).ParseConfig([]byte(c.config))

@@ -58,11 +58,14 @@ func peakEWMA(config []byte, _ Nested) (picker.Policy, error) {
 var errPeakEWMA = errors.New("value is not a valid envoy.extensions.load_balancing_policies.peak_ewma.v3alpha.PeakEwma message")
 
 // LeastLatency converts the JSON configuration of the policy xdslb_least_latency: {"decayTime":
-// "10s"}. Unknown fields are ignored.
+// "10s"}. Unknown fields are errors.
 func LeastLatency(config []byte) (picker.Policy, error) {
 	c := struct{ DecayTime string }{defaultDecay.String()}
-	if err := json.Unmarshal(config, &c); err != nil {
-		return picker.Policy{}, errors.New("decayTime is not a string such as \"10s\"")
+	if err := DecodeFields(config, &c); err != nil {
+		if mistyped := (*json.UnmarshalTypeError)(nil); errors.As(err, &mistyped) {
+			err = errors.New("decayTime is not a string such as \"10s\"")
+		}
+		return picker.Policy{}, err
 	}
 	d, err := time.ParseDuration(c.DecayTime)
 	if err != nil {

@@ -68,7 +68,8 @@ func TestLeastLatencyJSON(t *testing.T) {
 		err   string // empty if valid
 	}{
 		{nil, 10 * time.Second, ""},
-		{map[string]any{"decayTime": "0.5s", "unknown": 1}, 500 * time.Millisecond, ""},
+		{map[string]any{"decayTime": "0.5s"}, 500 * time.Millisecond, ""},
+		{map[string]any{"decay": "0.5s"}, 0, `unknown field "decay"`},
 		{map[string]any{"decayTime": "0s"}, 0, "xdslb_least_latency: decayTime 0s is below 1ms"},
 		{map[string]any{"decayTime": "-1s"}, 0, "decayTime -1s is below 1ms"},
 		{map[string]any{"decayTime": "soon"}, 0, `decayTime "soon" is not a duration`},

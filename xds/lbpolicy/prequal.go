@@ -28,6 +28,14 @@ type prequalConfig struct {
 	Synchronous        uint32  `json:"synchronous"`
 }
 
+// DecodeFields decodes the JSON configuration of a policy of this module. Unknown fields are
+// errors, so that misspelled names are not silently ignored.
+func DecodeFields(config []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(config))
+	d.DisallowUnknownFields()
+	return d.Decode(to)
+}
+
 // Limits of the configuration, since it affects the load of servers (T-SEC-2).
 const (
 	maxPrequalPool   = 64
@@ -48,15 +56,13 @@ const (
 //	maxProbesPerSecond  of a client: 500; up to 10000
 //	synchronous         0, or the number of endpoints probed for each RPC: 2 to 10
 //
-// Unknown fields are errors, so that misspelled names are not silently ignored.
+// Unknown fields are errors: see DecodeFields.
 func Prequal(config []byte) (picker.Policy, error) {
 	c := prequalConfig{
 		PoolSize: 16, MaxAge: "1s", ProbesPerRPC: 3, RemovePerRPC: 1, HotQuantile: .84,
 		ProbeTimeout: "0.1s", MaxProbesPerSecond: 500,
 	}
-	d := json.NewDecoder(bytes.NewReader(config))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
+	if err := DecodeFields(config, &c); err != nil {
 		return picker.Policy{}, err
 	}
 	p := picker.Prequal{

@@ -34,15 +34,15 @@ const (
 
 // standalonePolicies parse the parameters of each policy.
 var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error){
-	WeightedRoundRobin: func(json.RawMessage) (picker.Policy, error) {
-		return picker.Policy{Flat: true}, nil
+	WeightedRoundRobin: func(js json.RawMessage) (picker.Policy, error) {
+		return picker.Policy{Flat: true}, lbpolicy.DecodeFields(js, &struct{}{})
 	},
 	RingHash: func(js json.RawMessage) (picker.Policy, error) {
 		p := struct {
 			MinRingSize, MaxRingSize        uint64
 			RequestHashHeader, HashFunction string
 		}{1024, 4096, "", "XXH3"}
-		if err := json.Unmarshal(js, &p); err != nil {
+		if err := lbpolicy.DecodeFields(js, &p); err != nil {
 			return picker.Policy{}, err
 		}
 		header := strings.ToLower(p.RequestHashHeader) // like metadata
@@ -60,7 +60,7 @@ var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error)
 	},
 	LeastRequest: func(js json.RawMessage) (picker.Policy, error) {
 		p := struct{ ChoiceCount uint32 }{2}
-		if err := json.Unmarshal(js, &p); err != nil {
+		if err := lbpolicy.DecodeFields(js, &p); err != nil {
 			return picker.Policy{}, err
 		}
 		if p.ChoiceCount < 2 {
