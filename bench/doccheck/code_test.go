@@ -28,7 +28,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -92,7 +92,7 @@ func accept(text string) error {
 		return err
 	}
 	if keys["xds_servers"] != nil {
-		_, err := bootstrap.Parse("document", []byte(text))
+		_, err := integrate.NewBuilder(integrate.Config{Bootstrap: []byte(text)})
 		return err
 	}
 	if keys["patches"] != nil {

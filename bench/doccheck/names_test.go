@@ -101,7 +101,12 @@ var (
 )
 
 // foreign are environment variables that only grpc-go's own xDS client reads.
-var foreign []string
+var foreign = []string{
+	"GRPC_EXPERIMENTAL_PF_WEIGHTED_SHUFFLING", "GRPC_EXPERIMENTAL_XDS_AUTHORITY_REWRITE", "GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS",
+	"GRPC_EXPERIMENTAL_XDS_DUALSTACK_ENDPOINTS", "GRPC_EXPERIMENTAL_XDS_EXT_PROC_ON_CLIENT", "GRPC_EXPERIMENTAL_XDS_GCP_AUTHENTICATION_FILTER",
+	"GRPC_EXPERIMENTAL_XDS_HTTP_CONNECT", "GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE", "GRPC_EXPERIMENTAL_XDS_ORCA_LRS_PROPAGATION", "GRPC_EXPERIMENTAL_XDS_SNI",
+	"GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS", "GRPC_RING_HASH_CAP",
+}
 
 // lineOf returns the number of the line that an offset in a text is in.
 func lineOf(text string, offset int) int { return 1 + strings.Count(text[:offset], "\n") }

@@ -32,6 +32,9 @@ type Options struct {
 	// SingleStream has each new ADS stream end the previous one in order, whichever client opened
 	// it, as Istio's agent does.
 	SingleStream bool
+	// Server are options of the gRPC server, such as credentials and interceptors. Bootstrap does
+	// not have the client's part of them.
+	Server []grpc.ServerOption
 }
 
 // A Server is a control plane: ADS and LRS on one address.
@@ -130,7 +133,7 @@ func (s *Server) start() error {
 		return fmt.Errorf("xdstest: start the control plane: %w", err)
 	}
 	s.addr = lis.Addr().String()
-	s.grpc, s.done = grpc.NewServer(grpc.WaitForHandlers(true)), make(chan struct{})
+	s.grpc, s.done = grpc.NewServer(append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, s.opts.Server...)...), make(chan struct{})
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, &s.ads)
 	lrsv3.RegisterLoadReportingServiceServer(s.grpc, &s.loads)
 	go serve(s.grpc, lis, s.done)
