@@ -30,8 +30,9 @@ import (
 // may be reused.
 //
 // Channels share one XdsClient, with a stream to each control plane and one copy of each
-// resource, if they have the same Bootstrap, Linger, Resources, Delta, LocalCluster,
-// ReconnectSpread, Policies and ControlPlaneDialOptions. The other fields are per channel.
+// resource, if they have the same Bootstrap, Policies, ControlPlaneDialOptions and
+// Resources.AcceptHostnames. Of different Lingers, ReconnectSpreads and Resources.Timeouts of such
+// channels the longest counts, and Delta if any channel sets it. The other fields are per channel.
 type Config struct {
 	// Bootstrap is the bootstrap JSON (A27). The default is the file named by
 	// GRPC_XDS_BOOTSTRAP, or else the value of GRPC_XDS_BOOTSTRAP_CONFIG. For a roll-back by

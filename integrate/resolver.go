@@ -98,7 +98,7 @@ func (b *resolverBuilder) build(v *report.RolloutStatus, target resolver.Target,
 	patches.Refresh()
 	r := &xdsResolver{opts: b.opts, overlay: patches, cc: cc, rollout: v, started: make(chan struct{})}
 	client := b.opts.acquire(boot)
-	r.view = client.View(patches, target.String())
+	r.view = client.View(patches, target.String()).With(b.opts.targetOptions())
 	r.Source = balancer.Source{
 		Options:   b.opts.options(),
 		Bootstrap: boot,
@@ -126,29 +126,33 @@ func (c *Config) acquire(boot *bootstrap.Config) *xds.Client {
 }
 
 // XdsClient returns the bootstrap and the options of the XdsClient of a channel with the
-// configuration. A program that calls [xds.Acquire] with them shares the channel's client.
+// configuration. A program that calls [xds.Acquire] with them shares the channel's client, and with
+// [xds.View.With] also the configuration of a target.
 func (c Config) XdsClient() (*bootstrap.Config, xds.Options, error) {
 	opts := c.withDefaults()
 	boot, err := opts.bootstrap()
 	return boot, opts.clientOptions(), err
 }
 
-// clientOptions returns the options of the XdsClient.
+// clientOptions returns the options of the XdsClient and its target.
 func (c *Config) clientOptions() xds.Options {
 	return xds.Options{
 		DialOptions:     c.ControlPlaneDialOptions,
 		Filter:          rpc.FilterType,
 		Policies:        c.Policies,
-		LocalCluster:    c.LocalCluster,
-		DropDeleted:     !c.Resources.KeepDeleted,
 		Delta:           c.Delta,
 		Linger:          c.Linger,
 		ResourceTimeout: c.Resources.Timeout,
 		AcceptHostnames: c.Resources.AcceptHostnames,
 		ReconnectSpread: c.ReconnectSpread,
-		MaxHashBytes:    c.Resources.MaxHashBytes,
 		Logger:          c.Logger,
+		TargetOptions:   c.targetOptions(),
 	}
+}
+
+// targetOptions returns the options of the target.
+func (c *Config) targetOptions() xds.TargetOptions {
+	return xds.TargetOptions{LocalCluster: c.LocalCluster, DropDeleted: !c.Resources.KeepDeleted, MaxHashBytes: c.Resources.MaxHashBytes}
 }
 
 var schemesNoted atomic.Bool

@@ -65,8 +65,8 @@ func TestResolverState(t *testing.T) {
 	}
 }
 
-// TestWhoSharesClient: channels share an XdsClient if whatever of their Configs is for
-// it is the same.
+// TestWhoSharesClient: channels share an XdsClient unless their Configs require different connections
+// or accept different resources.
 func TestWhoSharesClient(t *testing.T) {
 	bootstrap := []byte(`{"xds_servers": [{"server_uri": "passthrough:///nowhere", "channel_creds": [{"type": "insecure"}]}]}`)
 	base := Config{Bootstrap: bootstrap, Linger: -1}
@@ -92,13 +92,14 @@ func TestWhoSharesClient(t *testing.T) {
 		{"nothing", func(*Config) {}, true},
 		{"a default", func(c *Config) { c.Resources.MaxHashBytes = 64 << 20 }, true},
 		{"the channel's own", func(c *Config) { c.FailoverTimeout, c.IgnoreEndpointWeights = time.Second, true }, true},
-		{"Linger", func(c *Config) { c.Linger = time.Hour }, false},
-		{"ResourceTimeout", func(c *Config) { c.Resources.Timeout = time.Second }, false},
-		{"ReconnectSpread", func(c *Config) { c.ReconnectSpread = -1 }, false},
-		{"KeepDeleted", func(c *Config) { c.Resources.KeepDeleted = true }, false},
-		{"Delta", func(c *Config) { c.Delta = true }, false},
+		{"Linger", func(c *Config) { c.Linger = time.Hour }, true},
+		{"ResourceTimeout", func(c *Config) { c.Resources.Timeout = time.Second }, true},
+		{"ReconnectSpread", func(c *Config) { c.ReconnectSpread = -1 }, true},
+		{"KeepDeleted", func(c *Config) { c.Resources.KeepDeleted = true }, true},
+		{"Delta", func(c *Config) { c.Delta = true }, true},
+		{"LocalCluster", func(c *Config) { c.LocalCluster = "fleet" }, true},
 		{"Policies", func(c *Config) { c.Policies = new(lbpolicy.Registry) }, false},
-		{"MaxHashBytes", func(c *Config) { c.Resources.MaxHashBytes = 7 }, false},
+		{"MaxHashBytes", func(c *Config) { c.Resources.MaxHashBytes = 7 }, true},
 		{"ControlPlaneDialOptions", func(c *Config) { c.ControlPlaneDialOptions = []grpc.DialOption{proxy} }, false},
 	} {
 		cfg := base

@@ -202,7 +202,7 @@ func (f *file) simulate(w *WhatIf) (*simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := f.client.View(source, w.Target)
+	view := f.client.View(source, w.Target).With(w.options().targetOptions())
 	defer view.Watch(listener, authority, keep{})() // until the outcomes of patches are read
 	cfg, err := view.Fetch(ctx, listener, authority)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 
 	"github.com/xdslb/xdslb/xds/eventlog"
-	"github.com/xdslb/xdslb/xds/resource"
 )
 
 // This file handles resources that a server does not send, or has deleted. Methods report
@@ -23,7 +22,7 @@ func (t *subscriptions) startTimersLocked(awaited []*subscription) {
 	for _, sub := range awaited {
 		current := t.subs[sub.entry.key.name] == sub
 		if t.peer.up && current && !sub.timer.RunningLocked() && t.awaitsLocked(sub) {
-			t.peer.core.startLocked(&sub.timer, t.peer.core.resourceTimeout(t.peer.cfg), func() { t.expireLocked(sub) })
+			t.peer.core.startLocked(&sub.timer, t.peer.core.resourceTimeoutLocked(t.peer.cfg), func() { t.expireLocked(sub) })
 		}
 	}
 }
@@ -52,20 +51,13 @@ func (t *subscriptions) expireLocked(sub *subscription) {
 		// request only some of the resources (T-XDS-17).
 		hint = fmt.Sprintf("; it has sent no %v response on this stream; it may send none until the client requests every resource that it has", t.typ)
 	}
-	err := fmt.Errorf("xdslb: %v resource %q not found: xDS server %q is connected but has not sent it within %v%s", t.typ, e.key.name, p.cfg.URI, p.core.resourceTimeout(p.cfg), hint)
+	err := fmt.Errorf("xdslb: %v resource %q not found: xDS server %q is connected but has not sent it within %v%s", t.typ, e.key.name, p.cfg.URI, p.core.resourceTimeoutLocked(p.cfg), hint)
 	if !p.cfg.ResourceTimerIsTransientError {
 		t.absentLocked(sub, err)
 		return
 	}
 	p.core.beginLocked(e.unavailable(), msgNotReceived, logFields{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
 	p.cache.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: eventlog.Missing, from: p.cfg})
-}
-
-// isFullState reports whether a state-of-the-world response of type t has all resources
-// that were requested, so that it implies which ones do not exist (T-XDS-6). Resources
-// of other types are never deleted.
-func isFullState(t resource.Type) bool {
-	return t == resource.ListenerType || t == resource.ClusterType
 }
 
 // removedLocked is called when the server has deleted a resource (A53, A88).
@@ -75,25 +67,25 @@ func (t *subscriptions) removedLocked(sub *subscription) (changed bool) {
 	// grpc-go's wording, which users match on (D5).
 	err := fmt.Errorf("xdslb: resource %q of type %q has been removed by xDS server %q", e.key.name, t.typ.String()+"Resource", p.cfg.URI)
 	message := "xdslb: xDS server deleted a resource"
-	if e.value != nil && !t.deletionCounts() {
+	if e.value != nil && !t.deletionCounts() || e.variants[keepKey] != nil && !p.cfg.FailOnDataErrors {
 		message += "; keeping the last version"
 	}
 	p.core.beginLocked(e.unavailable(), message, logFields{server: p.cfg, typ: t.typ, name: e.key.name, version: e.version, err: err})
-	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), kind: eventlog.Deleted, from: p.cfg})
+	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), keep: !p.cfg.FailOnDataErrors, kind: eventlog.Deleted, from: p.cfg})
 }
 
 // absentLocked is called when the server does not have a resource.
 func (t *subscriptions) absentLocked(sub *subscription, err error) (changed bool) {
 	e, p := sub.entry, t.peer
 	p.core.beginLocked(e.unavailable(), msgNotReceived, logFields{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
-	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), kind: eventlog.Missing, from: p.cfg})
+	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), keep: !p.cfg.FailOnDataErrors, kind: eventlog.Missing, from: p.cfg})
 }
 
 // deletionCounts reports whether a resource that the server deletes must not be used any
-// more (A53, A88).
+// more (A53, A88) by targets with DropDeleted.
 func (t *subscriptions) deletionCounts() bool {
 	cfg := t.peer.cfg
-	return isFullState(t.typ) && (cfg.FailOnDataErrors || t.peer.core.opts.DropDeleted && !cfg.IgnoreResourceDeletion)
+	return isFullState(t.typ) && (cfg.FailOnDataErrors || !cfg.IgnoreResourceDeletion)
 }
 
 // logRejectionLocked logs a rejection, unless it was logged last.

@@ -19,21 +19,26 @@ var registry = struct {
 }{clients: map[string][]*Client{}}
 
 // Acquire returns the Client of the process for a bootstrap and options, starting it if
-// necessary. Equal options share a Client, and with it streams and resources. Other options
-// have a separate Client, so that no option is ignored. Options are equal if all their fields
-// are. Elements of DialOptions are equal only if they are the same value, so a program should
-// create them once. Functions are compared by their code.
+// necessary. A separate Client opens another stream to every control plane, so Clients are shared
+// unless the options require separate connections or accept different resources: DialOptions,
+// Policies, DNS, Filter, AcceptHostnames, ConnectFailureAfter, BackoffBase and BackoffMax. Elements of DialOptions are
+// equal only if they are the same value, so a program should create them once. Functions are
+// compared by their code.
 //
-// Loggers are not compared, since another Client would open another stream to every control
-// plane. A Client uses the first Logger that is not nil of all calls of Acquire that share it.
-// Each other Logger receives one line about that.
+// Users of a Client with different values of other fields share it as follows. Each difference is
+// logged.
+//
+//   - Linger, ResourceTimeout and ReconnectSpread: the longest value counts.
+//   - Delta: incremental ADS is used, from the next stream on, if any user requests it.
+//   - Logger: the first one that is not nil is used.
+//   - TargetOptions: each target has its own.
 //
 // Each call of Acquire requires a call of [Client.Release].
 func Acquire(cfg *bootstrap.Config, opts Options) *Client {
 	cfg.LogTo(opts.Logger)
 	c, differs := acquire(cfg, opts.withDefaults())
 	if differs != "" {
-		loggerOr(opts.Logger).Info("xdslb: creating another client of the same xDS servers, since an option differs", "option", differs, "node", c.NodeID())
+		loggerOr(opts.Logger).Info("xdslb: opening another stream to the same xDS servers, since an option differs", "option", differs, "node", c.NodeID())
 	}
 	if c.shareLogger(opts.Logger) {
 		opts.Logger.Info("xdslb: the client of these xDS servers is shared and uses its first Logger", "node", c.NodeID())
@@ -53,6 +58,7 @@ func acquire(cfg *bootstrap.Config, opts Options) (c *Client, differs string) {
 			continue
 		}
 		other.lingerTimer.StopLocked()
+		other.combine(&opts, other.users == 0)
 		other.users++
 		return other, ""
 	}
@@ -62,6 +68,20 @@ func acquire(cfg *bootstrap.Config, opts Options) (c *Client, differs string) {
 	c.number = registry.started
 	registry.clients[key] = append(registry.clients[key], c)
 	return c, differs
+}
+
+// combine adds the options of another user to those in force. They replace those of previous users
+// if alone is set.
+func (c *Client) combine(opts *Options, alone bool) {
+	c.mu.Lock()
+	defer c.unlock()
+	switch {
+	case alone:
+		c.combined = combinedOf(opts)
+	case c.combined.add(opts):
+		c.logLocked(slog.LevelInfo, "xdslb: channels with different options share the client of these xDS servers: it uses the longest times, "+
+			"and incremental ADS if any of them requests it", logFields{typ: noType})
+	}
 }
 
 // loggerOr returns the logger, or the default one of the process if it is nil.
@@ -91,11 +111,14 @@ func (c *Client) Release() {
 	if c.users > 0 {
 		return
 	}
-	if c.opts.Linger < 0 {
+	c.mu.Lock()
+	linger := c.combined.linger
+	c.mu.Unlock()
+	if linger < 0 {
 		c.closeLocked()
 		return
 	}
-	c.lingerTimer.StartLocked(c.opts.Linger, &registry.mu, c.closeLocked)
+	c.lingerTimer.StartLocked(linger, &registry.mu, c.closeLocked)
 }
 
 // closeLocked closes a client without users, and removes it from the registry. The caller holds registry.mu.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,9 +69,8 @@ func TestAcquire(t *testing.T) {
 	})
 }
 
-// TestAcquireOptions checks that no option is ignored because another client of the
-// same bootstrap came first: where options differ, in whatever field, there are two
-// clients, and where they are the same there is one.
+// TestAcquireOptions checks that clients are shared unless an option requires another connection or
+// accepts other resources (D4).
 func TestAcquireOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { acquireOptions(t) })
 }
@@ -88,14 +89,12 @@ func acquireOptions(t *testing.T) {
 		advance(time.Hour)
 		return one == two
 	}
-	// Something else than the default for each field.
+	// Other values than the default for each field.
 	other := Options{
 		DialOptions:         []grpc.DialOption{agent},
 		Policies:            new(lbpolicy.Registry),
 		DNS:                 manual.NewBuilderWithScheme("dns"),
 		Filter:              func(string) *resource.FilterType { return nil },
-		LocalCluster:        "fleet",
-		DropDeleted:         true,
 		Delta:               true,
 		Linger:              -1,
 		ResourceTimeout:     1,
@@ -104,16 +103,17 @@ func acquireOptions(t *testing.T) {
 		BackoffMax:          1,
 		ReconnectSpread:     1,
 		AcceptHostnames:     true,
-		MaxHashBytes:        1,
 		Logger:              slog.Default(),
+		TargetOptions:       TargetOptions{LocalCluster: "fleet", DropDeleted: true, MaxHashBytes: 1},
 	}
+	shared := []string{"Delta", "Linger", "ResourceTimeout", "ReconnectSpread", "Logger", "TargetOptions"}
 	fields := reflect.ValueOf(other)
 	for i := range fields.NumField() {
 		var one Options
 		reflect.ValueOf(&one).Elem().Field(i).Set(fields.Field(i))
 		name := fields.Type().Field(i).Name
-		if fields.Field(i).IsZero() || shares(Options{}, one) != (name == "Logger") { // see TestLoggerIsShared
-			t.Errorf("options that differ in %s share a client", name)
+		if got, want := shares(Options{}, one), slices.Contains(shared, name); fields.Field(i).IsZero() || got != want {
+			t.Errorf("options that differ in %s share a client: %v, want %v", name, got, want)
 		}
 		if !shares(one, one) {
 			t.Errorf("equal options with %s do not share a client", name)
@@ -124,19 +124,60 @@ func acquireOptions(t *testing.T) {
 		a, b   Options
 		shared bool
 	}{
-		{"the default, said", Options{}, Options{Linger: 30 * time.Second, BackoffBase: time.Second, DialOptions: []grpc.DialOption{}}, true},
+		{"explicit defaults", Options{}, Options{Linger: 30 * time.Second, BackoffBase: time.Second, DialOptions: []grpc.DialOption{}}, true},
 		{"the same dial options in another slice", other, Options{
-			DialOptions: []grpc.DialOption{agent}, Policies: other.Policies, DNS: other.DNS, Filter: other.Filter, LocalCluster: "fleet", DropDeleted: true, Delta: true,
-			Linger: -1, ResourceTimeout: 1, ConnectFailureAfter: 1, BackoffBase: 1, BackoffMax: 1, ReconnectSpread: 1, MaxHashBytes: 1, AcceptHostnames: true,
+			DialOptions: []grpc.DialOption{agent}, Policies: other.Policies, DNS: other.DNS, Filter: other.Filter, Delta: true,
+			Linger: -1, ResourceTimeout: 1, ConnectFailureAfter: 1, BackoffBase: 1, BackoffMax: 1, ReconnectSpread: 1, AcceptHostnames: true,
 		}, true},
-		{"dial options that say the same", Options{DialOptions: []grpc.DialOption{agent}}, Options{DialOptions: []grpc.DialOption{grpc.WithUserAgent("a")}}, false},
-		{"more of them", Options{DialOptions: []grpc.DialOption{agent}}, Options{DialOptions: []grpc.DialOption{agent, agent}}, false},
-		{"what cannot be compared", Options{DNS: slicedDNS{}}, Options{DNS: slicedDNS{}}, false},
+		{"dial options with equal effects", Options{DialOptions: []grpc.DialOption{agent}}, Options{DialOptions: []grpc.DialOption{grpc.WithUserAgent("a")}}, false},
+		{"repeated dial options", Options{DialOptions: []grpc.DialOption{agent}}, Options{DialOptions: []grpc.DialOption{agent, agent}}, false},
+		{"values that cannot be compared", Options{DNS: slicedDNS{}}, Options{DNS: slicedDNS{}}, false},
 	} {
 		if got := shares(tt.a, tt.b); got != tt.shared {
 			t.Errorf("%s: shared %v, want %v", tt.name, got, tt.shared)
 		}
 	}
+}
+
+// TestCombinedOptions: users of a client with different times and variants get the longest times,
+// and incremental ADS if any requests it. The difference is logged. A client without users takes
+// the options of the next one.
+func TestCombinedOptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+`"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		first := Acquire(cfg, Options{Linger: time.Minute, ResourceTimeout: time.Second, ReconnectSpread: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		is := func(when string, want combined, timeout time.Duration, lines int) {
+			t.Helper()
+			synctest.Wait()
+			if first.combined != want {
+				t.Errorf("%s: %+v, want %+v", when, first.combined, want)
+			}
+			if got := first.resourceTimeoutLocked(cfg.Servers[0]); got != timeout {
+				t.Errorf("%s: resources may take %v, want %v", when, got, timeout)
+			}
+			if n := strings.Count(log.String(), "different options"); n != lines {
+				t.Errorf("%s: %d lines, want %d:\n%s", when, n, lines, &log)
+			}
+		}
+		is("first", combined{linger: time.Minute, timeout: time.Second, spread: -1}, time.Second, 0)
+		Acquire(cfg, Options{Linger: time.Minute, ResourceTimeout: time.Second, ReconnectSpread: -1})
+		is("the same", combined{linger: time.Minute, timeout: time.Second, spread: -1}, time.Second, 0)
+		Acquire(cfg, Options{Linger: time.Second, ResourceTimeout: 20 * time.Second, ReconnectSpread: time.Minute, Delta: true})
+		is("other", combined{delta: true, linger: time.Minute, timeout: 20 * time.Second, spread: time.Minute}, 20*time.Second, 1)
+		for range 3 {
+			first.Release()
+		}
+		if again := Acquire(cfg, Options{Linger: -1}); again != first {
+			t.Error("a client that lingers was not shared")
+		}
+		is("next", combined{linger: -1, defaultTimeout: true}, 15*time.Second, 1)
+		first.Release()
+		<-first.done
+	})
 }
 
 // slicedDNS is a resolver.Builder that cannot be compared.

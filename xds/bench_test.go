@@ -61,7 +61,7 @@ func newDirectWith(tb testing.TB, opts Options) *direct {
 	}
 	d.c = Acquire(cfg, opts)
 	tb.Cleanup(func() { d.c.Release(); <-d.c.done })
-	d.c.Watch("svc", "svc", d.w)
+	d.c.view().Watch("svc", "svc", d.w)
 	for d.s == nil {
 		d.c.mu.Lock()
 		d.s = d.c.pool.servers[cfg.Servers[0].Key()]
@@ -243,7 +243,7 @@ func BenchmarkClusterChange(b *testing.B) {
 					routes = append(routes, routesTo("svc", names...))
 				} else {
 					for i := range n {
-						d.c.Watch(names[i], names[i], d.w)
+						d.c.view().Watch(names[i], names[i], d.w)
 						listeners = append(listeners, listenerTo(names[i], names[i]))
 						routes = append(routes, routesTo(names[i], names[i]))
 					}
@@ -300,7 +300,7 @@ func BenchmarkSharedCluster(b *testing.B) {
 			}
 			for i := range targets {
 				name := fmt.Sprint("t", i)
-				d.c.Watch(name, "svc", d.w)
+				d.c.view().Watch(name, "svc", d.w)
 				listeners = append(listeners, listenerTo(name, "svc"))
 			}
 			d.settled()

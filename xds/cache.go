@@ -23,6 +23,13 @@ type cache struct {
 	sourceOf func(entryKey) (source, error)
 }
 
+// isFullState reports whether a state-of-the-world response of type t has all resources
+// that were requested, so that it implies which ones do not exist (T-XDS-6). Resources
+// of other types are never deleted.
+func isFullState(t resource.Type) bool {
+	return t == resource.ListenerType || t == resource.ClusterType
+}
+
 // source provides the versions of entries: an authority, or DNS.
 type source interface {
 	// subscribeLocked subscribes to an entry, if it is not subscribed to.
@@ -101,8 +108,9 @@ type failure struct {
 	state State
 	err   error
 	// transient means that err concerns the connection, not the resource; drop that the version in
-	// use must not be used any more (A88); lapsed that its time to live has expired.
-	transient, drop, lapsed bool
+	// use must not be used any more (A88), except, with keep, by targets without DropDeleted; lapsed
+	// that its time to live has expired.
+	transient, drop, keep, lapsed bool
 
 	// For the journal.
 	kind    eventlog.Kind
@@ -116,6 +124,9 @@ func (c *cache) failLocked(e *entry, f failure) (changed bool) {
 	dropped := f.drop && e.value != nil
 	if dropped {
 		c.resetLocked(e)
+	}
+	if kept := e.keptLocked(); kept != nil && f.drop && !f.keep {
+		kept.value, dropped = nil, true
 	}
 	changed = dropped || e.err == nil || e.err.Error() != f.err.Error() || e.transient != f.transient
 	e.enterLocked(f.state)

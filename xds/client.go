@@ -85,17 +85,17 @@ func (c *Client) close() {
 	}()
 }
 
-// Watch is View.Watch without an overlay.
+// Watch is View.Watch without an overlay and with the zero TargetOptions.
 func (c *Client) Watch(listener, authority string, w Watcher) (cancel func()) {
 	return View{client: c}.Watch(listener, authority, w)
 }
 
-// Waiting is View.Waiting without an overlay.
+// Waiting is View.Waiting without an overlay and with the zero TargetOptions.
 func (c *Client) Waiting(listener, authority string) error {
 	return View{client: c}.Waiting(listener, authority)
 }
 
-// Events is View.Events without an overlay.
+// Events is View.Events without an overlay and with the zero TargetOptions.
 func (c *Client) Events(listener, authority string) []eventlog.Event {
 	return View{client: c}.Events(listener, authority)
 }

@@ -106,11 +106,11 @@ func TestCollectionPending(t *testing.T) {
 		w := h.watch("svc")
 		cp.sendEach(append(targetOf("svc")[:3], collected("svc", "a"))...)
 		synctest.Wait()
-		if err := h.c.Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), xdstest.Glob("", "a")) {
+		if err := h.c.view().Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), xdstest.Glob("", "a")) {
 			t.Errorf("waiting for %v", err)
 		}
 		names := 0
-		for s := range h.c.TargetResources("svc", "svc") {
+		for s := range h.c.view().TargetResources("svc", "svc") {
 			if s.Type == leds {
 				names++
 			}

@@ -44,10 +44,11 @@ type core struct {
 	// overlaid is the number of targets with an overlay, see keepsLocked, and firstOverlays how often
 	// it became 1.
 	overlaid, firstOverlays int
+	combined                combined // the options of all users
 }
 
 func newCore(cfg *bootstrap.Config, opts Options) *core {
-	c := &core{cfg: cfg, opts: opts, node: cfg.Node(), bytes: keepBytes.Load(), rest: restTime}
+	c := &core{cfg: cfg, opts: opts, node: cfg.Node(), bytes: keepBytes.Load(), rest: restTime, combined: combinedOf(&opts)}
 	c.logger.Store(opts.Logger)
 	c.log = eventlog.NewLog(c.logger.Load)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -81,15 +82,15 @@ func (c *core) withNodeID(err error) error {
 	return fmt.Errorf("[xDS node id: %s]: %w", c.node.GetId(), err)
 }
 
-// resourceTimeout returns how long a server may take to send a resource.
-func (c *core) resourceTimeout(s *bootstrap.Server) time.Duration {
+// resourceTimeoutLocked returns how long a server may take to send a resource.
+func (c *core) resourceTimeoutLocked(s *bootstrap.Server) time.Duration {
 	switch {
-	case c.opts.ResourceTimeout != 0:
-		return c.opts.ResourceTimeout
+	case !c.combined.defaultTimeout:
+		return c.combined.timeout
 	case s.ResourceTimerIsTransientError:
-		return 30 * time.Second
+		return max(c.combined.timeout, 30*time.Second)
 	}
-	return 15 * time.Second
+	return max(c.combined.timeout, 15*time.Second)
 }
 
 // decodeOptions returns the options of the bootstrap for decoding resources from a server.

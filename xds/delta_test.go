@@ -146,8 +146,8 @@ func TestDeltaRemoved(t *testing.T) {
 	}{
 		{"kept (A88)", cds.URL(), nil, Options{}, false},
 		{"fail_on_data_errors", cds.URL(), []string{"fail_on_data_errors"}, Options{}, true},
-		{"DropDeleted", cds.URL(), nil, Options{DropDeleted: true}, true},
-		{"ignore_resource_deletion (A53)", cds.URL(), []string{"ignore_resource_deletion"}, Options{DropDeleted: true}, false},
+		{"DropDeleted", cds.URL(), nil, Options{TargetOptions: TargetOptions{DropDeleted: true}}, true},
+		{"ignore_resource_deletion (A53)", cds.URL(), []string{"ignore_resource_deletion"}, Options{TargetOptions: TargetOptions{DropDeleted: true}}, false},
 		{"endpoints", eds.URL(), []string{"fail_on_data_errors"}, Options{}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ import (
 // unsubscribed from. What the server sends later is followed.
 func TestDeltaSilent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h, cp := only(t, Options{Linger: -1, DropDeleted: true}, deltaFeature)
+		h, cp := only(t, Options{Linger: -1, TargetOptions: TargetOptions{DropDeleted: true}}, deltaFeature)
 		keep, w := h.watch("keep"), h.watch("svc")
 		defer keep.cancel()
 		st := cp.mustDelta()

@@ -62,10 +62,7 @@ func (u *users) none() bool { return u.first == nil && len(u.more) == 0 }
 
 // useLocked returns a resource for the cluster that is being evaluated, and watches it.
 func (m *dependencyManager) useLocked(typ resource.Type, name string) *entry {
-	e := m.cache.entryLocked(typ, name)
-	if m.selection != nil {
-		e = m.all.entryLocked(e, m.selection)
-	}
+	e := m.all.entryLocked(m.cache.entryLocked(typ, name), m.selection, !m.key.options.DropDeleted)
 	m.useEntryLocked(e)
 	return e
 }

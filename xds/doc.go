@@ -13,7 +13,7 @@
 //
 // # Structure
 //
-//	Acquire ──► Client         one per bootstrap and options: acquire.go, client.go, fetch.go, status.go
+//	Acquire ──► Client         one per bootstrap: acquire.go, client.go, fetch.go, status.go
 //	              │
 //	              │            targets of watchers:
 //	              ├─► targets, dependencyManager  one per target: targets.go, dependencymanager.go
@@ -26,7 +26,7 @@
 //	              ├─► cache, entry     one per resource: cache.go, entry.go, names.go
 //	              │     │        assignment.go         an entry that watches others (LEDS)
 //	              │     │        collection.go         an entry with many resources
-//	              │     │        patched.go            an entry with the patches of an overlay
+//	              │     │        patched.go            variants: with patches, or kept after a deletion
 //	              │     │        journal.go            events of the targets that depend on entries
 //	              │     ▼ subscribes (interface source)   ▲ stores versions
 //	              ├─► authorities, authority   one per chain of servers: authority.go (fallback)
@@ -185,6 +185,9 @@
 // result, and targets without patches for it use the resource as received. The bytes are kept only
 // while a target has an overlay. Of endpoints only the policy is patched, so that an update of
 // endpoints is decoded once.
+//
+// In the same way the targets of a [View] without DropDeleted share the last version of a resource that
+// the server has deleted, and targets with DropDeleted stop using it.
 //
 // # Observability
 //

@@ -14,7 +14,6 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/timing"
-	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -86,24 +85,35 @@ type entry struct {
 	updated receiveTime // of the message with value
 	raw     []byte      // of value, as received; see core.keepsLocked
 
-	made derived // from a Cluster
+	made derived
 
 	rejected *rejectedVersion // the latest, in state Nacked; otherwise nil
 
-	variants   map[overlay.Key]*entry // patched forms, see patched.go; nil if there are none
-	assigned   *assignment            // of a ClusterLoadAssignment with collections; otherwise nil
-	collection *collection            // of a glob collection; nil before the first response
+	variants   map[variantKey]*entry // for other targets, see patched.go; nil if there are none
+	assigned   *assignment           // of a ClusterLoadAssignment with collections; otherwise nil
+	collection *collection           // of a glob collection; nil before the first response
 }
 
 // unavailable is the condition that a server does not have the latest version of the resource.
 func (e *entry) unavailable() condition { return condition{kind: "unavailable", of: e} }
 
-// derived holds the values that were made last of a Cluster resource, which targets share.
+// derived holds the values that were made last of a resource, which targets share.
 type derived struct {
+	origin *origin // of the endpoints of a local cluster
+
+	// Of a Cluster:
 	leaf    *picker.Leaf
 	inputs  leafInputs // of leaf
 	cluster *picker.Cluster
 	leaves  []*picker.Leaf // of cluster
+}
+
+// origin is an origin and the content that it was made of. All leaves of a Client share the origin of
+// a local cluster.
+type origin struct {
+	of    *resource.Endpoints
+	err   string
+	value *picker.Origin
 }
 
 // leafInputs are the inputs of newLeaf. Equal inputs give equal values.
@@ -188,7 +198,7 @@ func shouldReplace(have, want readiness) bool {
 
 func (e *entry) readinessLocked() readiness {
 	switch {
-	case e.value != nil && e.patchedLocked() != nil:
+	case e.value != nil && e.patchedLocked() != nil && e.patchedLocked().base.value != nil:
 		return e.patchedLocked().base.readinessLocked()
 	case e.value != nil && e.assigned != nil:
 		return readinessOfLocked(e.assigned.uses)

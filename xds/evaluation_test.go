@@ -154,7 +154,7 @@ func TestEvaluation(t *testing.T) {
 	}
 	total, served, several := 0, 0, 0
 	(&kit.Model{Steps: 150, Run: func(t *kit.Trial) {
-		d := newDirectWith(t, Options{LocalCluster: "fleet", DropDeleted: t.Seed%2 == 0, MaxHashBytes: 200_000})
+		d := newDirectWith(t, Options{TargetOptions: TargetOptions{LocalCluster: "fleet", DropDeleted: t.Seed%2 == 0, MaxHashBytes: 200_000}})
 		d.c.node.Locality = inZoneA
 		d.speak([]string{"sotw", "delta"}[t.Seed/2%2])
 		g := &graphWorld{t: t, d: d}
@@ -162,23 +162,31 @@ func TestEvaluation(t *testing.T) {
 			g.present[typ] = map[string]proto.Message{}
 		}
 		synctest.Wait()
-		slow := newSlowTarget(d.c.targets.managers[targetKey{listener: "svc", authority: "svc"}])
+		if t.Seed%3 > 0 { // a target with other options shares the resources
+			d.c.View(nil, "").With(TargetOptions{LocalCluster: "e0", DropDeleted: t.Seed%2 > 0, MaxHashBytes: 100_000}).Watch("svc", "svc", &counter{})
+			synctest.Wait()
+		}
+		var all []*slowTarget
+		for _, m := range d.c.targets.managers {
+			all = append(all, newSlowTarget(m))
+		}
 		for range t.Steps() {
 			g.step()
 			synctest.Wait()
 			d.c.mu.Lock()
-			err := slow.checkLocked()
-			total++
-			if c := slow.m.config; c != nil {
-				served++
-				if len(c.Clusters) > 3 {
-					several++
+			for _, slow := range all {
+				if err := slow.checkLocked(); err != nil {
+					t.Error(err)
+				}
+				total++
+				if c := slow.m.config; c != nil {
+					served++
+					if len(c.Clusters) > 3 {
+						several++
+					}
 				}
 			}
 			d.c.mu.Unlock()
-			if err != nil {
-				t.Error(err)
-			}
 		}
 	}}).Test(t, runs)
 	if total > 150 && (served < total/4 || several < total/20) {
@@ -202,7 +210,7 @@ func TestEvaluationCost(t *testing.T) {
 		}
 		clusters = append(clusters, aggregateOf("a", "c1", "c2"), clusterTo("new", "c3"))
 		synctest.Wait()
-		m := d.c.targets.managers[targetKey{listener: "svc", authority: "svc"}]
+		m := d.c.targets.managers[d.c.view().key("svc", "svc")]
 		for _, tt := range []struct {
 			name  string
 			typ   resource.Type

@@ -236,9 +236,9 @@ func TestDeletion(t *testing.T) {
 		{[]string{a53}, Options{}, false},
 		{[]string{a88}, Options{}, true},
 		{[]string{a88, a53}, Options{}, true},
-		{nil, Options{DropDeleted: true}, true},
-		{[]string{a53}, Options{DropDeleted: true}, false},
-		{[]string{a88}, Options{DropDeleted: true}, true},
+		{nil, Options{TargetOptions: TargetOptions{DropDeleted: true}}, true},
+		{[]string{a53}, Options{TargetOptions: TargetOptions{DropDeleted: true}}, false},
+		{[]string{a88}, Options{TargetOptions: TargetOptions{DropDeleted: true}}, true},
 	} {
 		for _, typ := range []resource.Type{lds, rds, cds, eds} {
 			t.Run(fmt.Sprint(typ, tt.features, tt.opts.DropDeleted), func(t *testing.T) {
@@ -271,6 +271,62 @@ func TestDeletion(t *testing.T) {
 					cp.send(typ, "1", targetOf("svc", 1)[typ])
 					if c := w.cluster(t, "svc"); ports(c) != "svc 1" || c.Leaves[0].ResolutionNote != nil {
 						t.Errorf("cluster = %+v, want it back", c)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestDeletionByTarget: of targets that share a client, those with DropDeleted stop using a
+// resource that the server deletes, and others continue, in whatever order they come.
+func TestDeletionByTarget(t *testing.T) {
+	for _, typ := range []resource.Type{lds, cds} {
+		for _, late := range []bool{false, true} { // the target with DropDeleted is watched after the deletion
+			t.Run(fmt.Sprint(typ, late), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					h, cp, keeps := serving(t, Options{})
+					drops := &recorder{}
+					patched := h.watchWith(patchesOf(t, patchOf("svc", useMaglev)), "svc")
+					advance(3 * time.Second) // the stream is opened again for the overlay
+					watch := func() {
+						drops.cancel = h.c.View(nil, "").With(TargetOptions{DropDeleted: true}).Watch("svc", "svc", drops)
+					}
+					if !late {
+						watch()
+					}
+					synctest.Wait()
+					cp.send(typ, "empty")
+					if late {
+						keeps.serves(t, "svc", "svc 1")
+						if s := statusOf(h.c, typ, "svc"); s.State != DoesNotExist || s.Version == "" {
+							t.Errorf("status = %+v, want a deleted resource in use", s)
+						}
+						watch()
+					}
+					keeps.serves(t, "svc", "svc 1")
+					later := h.watchWith(patchesOf(t, patchOf("svc", useRingHash)), "svc")
+					if got := patched.policy(t, "svc"); got != picker.PolicyMaglev {
+						t.Errorf("policy %v, want the patched one", got)
+					}
+					if got := later.policy(t, "svc"); got != picker.PolicyRingHash {
+						t.Errorf("policy %v after another patch of the deleted resource, want the patched one", got)
+					}
+					if typ == lds {
+						drops.fails(t, "has been removed")
+					} else if err := drops.cluster(t, "svc").Err; err == nil || !strings.Contains(err.Error(), "has been removed") {
+						t.Errorf("cluster error = %v, want one with \"removed\"", err)
+					}
+					if typ == cds {
+						if note := keeps.cluster(t, "svc").Leaves[0].ResolutionNote; note == nil {
+							t.Error("no note about the deleted cluster in use")
+						}
+					}
+					cp.send(typ, "1", targetOf("svc", 1)[typ])
+					for _, w := range []*recorder{keeps, drops, patched, later} {
+						if c := w.cluster(t, "svc"); ports(c) != "svc 1" || c.Leaves[0].ResolutionNote != nil {
+							t.Errorf("cluster = %+v, want it back", c)
+						}
 					}
 				})
 			})

@@ -181,7 +181,7 @@ func TestFallbackKeepsData(t *testing.T) {
 func TestFallbackOnlyThere(t *testing.T) {
 	for _, drops := range []bool{true, false} {
 		bubble(t, func(t *testing.T) {
-			h := newHarness(t, Options{DropDeleted: drops}, []string{serverDoc("first"), serverDoc("second")}, "")
+			h := newHarness(t, Options{TargetOptions: TargetOptions{DropDeleted: drops}}, []string{serverDoc("first"), serverDoc("second")}, "")
 			first, second := h.servers["first"], h.servers["second"]
 			first.refuse(errRefused)
 			second.serve(append(targetOf("svc", 2), targetOf("only", 3)...)...)
@@ -321,7 +321,7 @@ func TestAuthorities(t *testing.T) {
 			sorted   = "xdstp://two/envoy.config.route.v3.RouteConfiguration/r?a=1&b=2"
 		)
 		w := &recorder{}
-		w.cancel = h.c.Watch(listener, "svc", w)
+		w.cancel = h.c.view().Watch(listener, "svc", w)
 		plain := h.watch("plain")
 		cp.asked(lds, "plain", listener)
 		cp.send(lds, "1", listenerTo(listener, routes), listenerTo("plain", sorted))

@@ -9,7 +9,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// Fetch is View.Fetch without an overlay.
+// Fetch is View.Fetch without an overlay and with the zero TargetOptions.
 func (c *Client) Fetch(ctx context.Context, listener, authority string) (*picker.Config, error) {
 	return View{client: c}.Fetch(ctx, listener, authority)
 }

@@ -139,7 +139,7 @@ func newGoCPHistory(t *testing.T, kind string, delta bool, seed uint64) *goCPHis
 		m.route[i], m.port[i], m.there[i] = i, uint16(i+1), true
 	}
 	opts := Options{
-		DropDeleted: true, Linger: -1, Delta: delta, ResourceTimeout: time.Duration(1+seed%3) * time.Second,
+		TargetOptions: TargetOptions{DropDeleted: true}, Linger: -1, Delta: delta, ResourceTimeout: time.Duration(1+seed%3) * time.Second,
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(m.cp.network.Dial)},
 	}
 	m.h = newClientHarness(t, opts, []string{serverDoc("cp")}, "")
@@ -289,7 +289,7 @@ func TestGoControlPlane(t *testing.T) {
 func goCPSteps(t *testing.T, delta bool, steps ...func(*goCPHistory)) (took []time.Duration) {
 	bubble(t, func(t *testing.T) {
 		m := newGoCPHistory(t, "linear", delta, 14)
-		m.h.c.opts.ResourceTimeout = 0
+		m.h.c.combined.timeout, m.h.c.combined.defaultTimeout = 0, true
 		for i := 1; i < goCPSize; i++ {
 			m.watches[i].cancel()
 		}

@@ -48,6 +48,9 @@ type harness struct {
 	servers map[string]*fake
 }
 
+// view returns the view with the TargetOptions that the Client was made with.
+func (c *Client) view() View { return c.View(nil, "").With(c.opts.TargetOptions) }
+
 // bubble runs a test in a bubble.
 func bubble(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
 
@@ -172,7 +175,7 @@ func (r *recorder) got() calls {
 // watch watches a target whose listener and authority have the same name.
 func (h *harness) watch(target string) *recorder {
 	r := &recorder{}
-	r.cancel = h.c.Watch(target, target, r)
+	r.cancel = h.c.view().Watch(target, target, r)
 	return r
 }
 

@@ -16,7 +16,7 @@ import (
 //
 //   - A ring has 4096 entries at most, which package picker enforces, and a Maglev
 //     table 65537 slots.
-//   - While the clusters of a target need more than Options.MaxHashBytes, the largest size is
+//   - While the clusters of a target need more than TargetOptions.MaxHashBytes, the largest size is
 //     halved for all of them, repeatedly. Smaller rings and tables keep their size. The sizes depend
 //     on the configuration alone, so all clients of a fleet map a hash to the same endpoint.
 const (
@@ -98,15 +98,15 @@ func tableSize(size uint64, halvings uint8) uint64 {
 	return limit
 }
 
-// halvings returns how often the largest ring or table has to be halved for the leaves of a target to
-// stay within Options.MaxHashBytes. needs has the number of leaves by need. O(different needs).
-func (o *Options) halvings(needs map[hashNeed]int) (halvings uint8) {
+// halvingsFor returns how often the largest ring or table has to be halved for the needs of a target to
+// stay within TargetOptions.MaxHashBytes. needs has the number of leaves by need. O(different needs).
+func halvingsFor(needs map[hashNeed]int, limit uint64) (halvings uint8) {
 	for ; halvings < 32; halvings++ {
 		var sum uint64
 		for n, leaves := range needs {
 			sum += uint64(leaves) * hashBytes(n, halvings)
 		}
-		if sum <= o.MaxHashBytes {
+		if sum <= limit {
 			break
 		}
 	}

@@ -56,10 +56,10 @@ func TestHashBounds(t *testing.T) {
 		most     bytes
 	}{
 		{"one table", Options{}, many(1, 5000011), 65537, 131074, 131074},
-		{"bound between primes", Options{MaxHashBytes: 200}, many(1, 65537), 61, 122, 122},
+		{"bound between primes", Options{TargetOptions: TargetOptions{MaxHashBytes: 200}}, many(1, 65537), 61, 122, 122},
 		{"a thousand tables", Options{}, many(1000, 5000011), 32749, 32 << 20, 64 << 20},
-		{"a small one stays", Options{MaxHashBytes: 1 << 20}, append(many(40, 65537), maglev("small", 101)), 8191, 1 << 19, 1 << 20},
-		{"rings", Options{MaxHashBytes: 1 << 20}, append(many(8, 65537), ringOf("r0", 8<<20), ringOf("r1", 8<<20), ringOf("r2", 2)), 32749, 1 << 19, 1 << 20},
+		{"a small one stays", Options{TargetOptions: TargetOptions{MaxHashBytes: 1 << 20}}, append(many(40, 65537), maglev("small", 101)), 8191, 1 << 19, 1 << 20},
+		{"rings", Options{TargetOptions: TargetOptions{MaxHashBytes: 1 << 20}}, append(many(8, 65537), ringOf("r0", 8<<20), ringOf("r1", 8<<20), ringOf("r2", 2)), 32749, 1 << 19, 1 << 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

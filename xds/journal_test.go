@@ -21,7 +21,7 @@ import (
 // resources and servers.
 func (h *harness) kinds(target string, n int) (kinds []string) {
 	h.t.Helper()
-	events := h.c.Events(target, target)
+	events := h.c.view().Events(target, target)
 	if !slices.IsSortedFunc(events, func(a, b eventlog.Event) int { return a.Time.Compare(b.Time) }) {
 		h.t.Errorf("events are not in order: %v", events)
 	}
@@ -50,7 +50,7 @@ func (h *harness) follow(seen *int, target string, want ...string) {
 func TestEvents(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{Linger: -1})
-		if got := h.c.Events("svc", "svc"); got != nil {
+		if got := h.c.view().Events("svc", "svc"); got != nil {
 			t.Errorf("events of resources that are not watched: %v", got)
 		}
 		w := h.watch("svc")
@@ -66,7 +66,7 @@ func TestEvents(t *testing.T) {
 		h.follow(&seen, "svc")
 		cp.send(eds, "6", badEndpoints("e"))
 		h.follow(&seen, "svc", "Rejected ClusterLoadAssignment e 6 cp", "ConfigurationDelivered")
-		if e := h.c.Events("svc", "svc")[seen-2]; !strings.Contains(e.Error, "priority 0") || !strings.Contains(e.String(), `version "6" server "passthrough:///cp": `) {
+		if e := h.c.view().Events("svc", "svc")[seen-2]; !strings.Contains(e.Error, "priority 0") || !strings.Contains(e.String(), `version "6" server "passthrough:///cp": `) {
 			t.Errorf("event = %v", e)
 		}
 		cp.send(eds, "7", badEndpoints("e")) // no news
@@ -84,7 +84,7 @@ func TestEvents(t *testing.T) {
 		h.follow(&seen, "svc", "Connected cp")
 		h.follow(&others, "other", "Connected cp", "StreamFailed cp", "Missing Listener other cp", "TargetFailed", "Connected cp")
 		w.cancel()
-		if got := h.c.Events("svc", "svc"); got != nil {
+		if got := h.c.view().Events("svc", "svc"); got != nil {
 			t.Errorf("events of resources that are no longer watched: %v", got)
 		}
 	})
@@ -98,7 +98,7 @@ func TestEventsOutage(t *testing.T) {
 		one, two := h.servers["one"], h.servers["two"]
 		one.serve(targetOf("old", 1)...)
 		h.watch("old").must(t)
-		seen := len(h.c.Events("old", "old"))
+		seen := len(h.c.view().Events("old", "old"))
 		one.refuse(errRefused)
 		advance(time.Hour)
 		lost := h.kinds("old", seen)
@@ -136,7 +136,7 @@ func TestEventsShared(t *testing.T) {
 		seen := map[string]int{}
 		for _, target := range []string{"a", "b", "c"} {
 			h.watch(target).must(t)
-			seen[target] = len(h.c.Events(target, target))
+			seen[target] = len(h.c.view().Events(target, target))
 		}
 		cp.serve(endpointsAt("x", 2))
 		for target, want := range map[string]int{"a": 2, "b": 2, "c": 0} {
@@ -157,7 +157,7 @@ func TestJournalBound(t *testing.T) {
 		name := long[:maxName]
 		cp.send(lds, long, listenerTo("svc", name))
 		cp.send(rds, long, routesTo(name, "c"))
-		events := h.c.Events("svc", "svc")
+		events := h.c.view().Events("svc", "svc")
 		if len(events) != 3 {
 			t.Fatalf("events = %v", events)
 		}

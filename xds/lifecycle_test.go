@@ -43,10 +43,10 @@ func TestCycles(t *testing.T) {
 		for i := range cycles {
 			c := Acquire(h.c.cfg, h.c.opts)
 			w := &recorder{}
-			w.cancel = c.Watch("svc", "svc", w)
+			w.cancel = c.view().Watch("svc", "svc", w)
 			if w.must(t); i%10 == 0 {
 				// Another target now and then, for which there is nothing.
-				c.Watch(fmt.Sprint("t", i), "svc", w)()
+				c.view().Watch(fmt.Sprint("t", i), "svc", w)()
 			}
 			w.cancel()
 			c.Release()
@@ -200,7 +200,7 @@ func (n *nesting) Update(*picker.Config) {
 	n.once.Do(func() {
 		c := Acquire(n.h.c.cfg, n.h.c.opts)
 		got := &signalling{got: make(chan struct{})}
-		cancel := c.Watch("inner", "inner", got)
+		cancel := c.view().Watch("inner", "inner", got)
 		<-got.got
 		c.ResolveNow()
 		for range c.Resources() {
@@ -227,7 +227,7 @@ func TestNested(t *testing.T) {
 		h, cp := only(t, Options{})
 		cp.serve(append(targetOf("outer", 1), targetOf("inner", 2)...)...)
 		n := &nesting{h: h, done: make(chan struct{})}
-		defer h.c.Watch("outer", "outer", n)()
+		defer h.c.view().Watch("outer", "outer", n)()
 		select {
 		case <-n.done:
 		case <-time.After(10 * time.Second):

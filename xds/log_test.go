@@ -102,7 +102,7 @@ func TestLogUnlocked(t *testing.T) {
 			for range h.c.Resources() {
 			}
 			h.c.Servers()
-			h.c.Events("svc", "svc")
+			h.c.view().Events("svc", "svc")
 			called += len(Clients())
 		}
 		h.watch("svc")

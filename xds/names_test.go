@@ -25,7 +25,7 @@ func TestNames(t *testing.T) {
 		const target, routes, cluster, service = "svc.Example:80", "Routes", "Cluster", "Service"
 		cp.set(listenerTo("other", "x"))
 		w := &recorder{}
-		w.cancel = h.c.Watch(target, target, w)
+		w.cancel = h.c.view().Watch(target, target, w)
 		steps := []struct {
 			typ  resource.Type
 			name string

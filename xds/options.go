@@ -30,8 +30,8 @@ type Watcher interface {
 	Error(error)
 }
 
-// Options configure a Client. The zero value is ready to use; package integrate has other
-// defaults for Linger and DropDeleted.
+// Options configure a Client and its targets. The zero value is ready to use; package integrate has
+// other defaults for Linger and DropDeleted. See Acquire about sharing a Client.
 type Options struct {
 	// DialOptions are added to the options of the bootstrap for connections to
 	// control planes. They must not be modified; see Acquire about sharing a Client.
@@ -45,19 +45,9 @@ type Options struct {
 	// resource.Options. It may be nil.
 	Filter func(message string) *resource.FilterType
 
-	// LocalCluster is the name of the EDS resource with the endpoints of the local
-	// cluster, the fleet of which the client is a member, for zone-aware routing
-	// (Envoy's local_cluster_name). It is subscribed to while a cluster in use requires it. It may be empty.
-	LocalCluster string
-
 	// AcceptHostnames accepts DNS names as addresses of endpoints; see resource.Options.
 	AcceptHostnames bool
 
-	// DropDeleted makes the deletion of a Listener or Cluster take effect, as in
-	// A57, unless the server has the feature ignore_resource_deletion
-	// (A53). By default, as in A88, the last version stays in use unless the
-	// server has the feature fail_on_data_errors.
-	DropDeleted bool
 	// Delta requests the incremental variant of ADS for all servers, as the
 	// server feature xdslb.delta_ads does for one (see package bootstrap). Servers that
 	// do not implement it are used with the other variant.
@@ -90,10 +80,32 @@ type Options struct {
 	// in a minute. Clients with different Loggers are shared; see Acquire.
 	Logger *slog.Logger
 
+	// TargetOptions are for View.With. Acquire ignores them.
+	TargetOptions
+}
+
+// TargetOptions configure the configuration of a target. The zero value is ready to use.
+type TargetOptions struct {
+	// LocalCluster is the name of the EDS resource with the endpoints of the local
+	// cluster, the fleet of which the client is a member, for zone-aware routing
+	// (Envoy's local_cluster_name). It is subscribed to while a cluster in use requires it. It may be
+	// empty.
+	LocalCluster string
+	// DropDeleted makes the deletion of a Listener or Cluster take effect, as in
+	// A57, unless the server has the feature ignore_resource_deletion
+	// (A53). By default, as in A88, the last version stays in use unless the
+	// server has the feature fail_on_data_errors.
+	DropDeleted bool
 	// MaxHashBytes bounds the memory of the hash rings and Maglev tables of one
 	// target; 0 means 64 MiB. If the clusters need more, the largest rings and tables are
 	// made smaller.
 	MaxHashBytes uint64
+}
+
+// withDefaults returns the options with the defaults in place of zero values.
+func (o TargetOptions) withDefaults() TargetOptions {
+	o.MaxHashBytes = cmp.Or(o.MaxHashBytes, defaultMaxHashBytes)
+	return o
 }
 
 const defaultMaxHashBytes = 64 << 20
@@ -103,7 +115,6 @@ func (o Options) withDefaults() Options {
 	o.ConnectFailureAfter = cmp.Or(o.ConnectFailureAfter, time.Second)
 	o.BackoffBase = cmp.Or(o.BackoffBase, time.Second)
 	o.BackoffMax = cmp.Or(o.BackoffMax, 120*time.Second)
-	o.MaxHashBytes = cmp.Or(o.MaxHashBytes, defaultMaxHashBytes)
 	if o.DNS == nil {
 		o.DNS = resolver.Get("dns")
 	}
@@ -113,13 +124,45 @@ func (o Options) withDefaults() Options {
 // difference returns the name of a field in which the options differ, "" if they can share a
 // client.
 func (o Options) difference(p Options) string {
-	a, b := reflect.ValueOf(o), reflect.ValueOf(p)
+	a, b := reflect.ValueOf(o.unshared()), reflect.ValueOf(p.unshared())
 	for i := range a.NumField() {
-		if a.Field(i).Type() != reflect.TypeFor[*slog.Logger]() && !same(a.Field(i), b.Field(i)) {
+		if !same(a.Field(i), b.Field(i)) {
 			return a.Type().Field(i).Name
 		}
 	}
 	return ""
+}
+
+// unshared returns the options without those that a shared client combines (see combined) or that
+// belong to targets.
+func (o Options) unshared() Options {
+	o.Delta, o.Linger, o.ResourceTimeout, o.ReconnectSpread = false, 0, 0, 0
+	o.Logger, o.TargetOptions = nil, TargetOptions{}
+	return o
+}
+
+// combined are the options that channels with different values share: a second stream to the
+// same servers would cost more than the difference, and agents that accept one stream from each
+// client would end the first.
+type combined struct {
+	delta          bool          // requested by any
+	linger         time.Duration // the longest
+	spread         time.Duration // the longest ReconnectSpread
+	timeout        time.Duration // the longest ResourceTimeout that is not the default
+	defaultTimeout bool          // any has the default ResourceTimeout
+}
+
+// add combines c with the options of another user of the client, and reports whether they differ.
+func (c *combined) add(o *Options) (differs bool) {
+	was := *c
+	c.delta = c.delta || o.Delta
+	c.linger, c.spread = max(c.linger, o.Linger), max(c.spread, o.ReconnectSpread)
+	c.timeout, c.defaultTimeout = max(c.timeout, o.ResourceTimeout), c.defaultTimeout || o.ResourceTimeout == 0
+	return was != *c || *c != combinedOf(o)
+}
+
+func combinedOf(o *Options) combined {
+	return combined{o.Delta, o.Linger, o.ReconnectSpread, o.ResourceTimeout, o.ResourceTimeout == 0}
 }
 
 // same reports whether two values are known to be equal.

@@ -15,16 +15,7 @@ import (
 
 // This file determines the origin of RPCs, for policies that depend on zones: the locality of the
 // client is in the bootstrap, and the zones of the local cluster are in the EDS resource that
-// Options.LocalCluster names.
-
-// origin caches the origin for all leaves of a Client.
-type origin struct {
-	of    *resource.Endpoints
-	err   string
-	value *picker.Origin
-
-	here *picker.Origin // without a fleet, for policies that do not depend on it
-}
+// TargetOptions.LocalCluster names.
 
 // originLocked returns the origin of RPCs to a cluster and its arrival, nil if the policy does not
 // need it. If it does, the cluster depends on the EDS resource of the local cluster.
@@ -34,18 +25,19 @@ func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, r
 	case c.Policy.LoadAware == nil:
 		return nil, nil
 	default:
-		if m.shared.origin.here == nil {
-			m.shared.origin.here = &picker.Origin{Locality: localityOf(m.core.node.GetLocality())}
+		if m.shared.here == nil {
+			m.shared.here = &picker.Origin{Locality: localityOf(m.core.node.GetLocality())}
 		}
-		return m.shared.origin.here, nil
+		return m.shared.here, nil
 	}
 	var of *resource.Endpoints
 	var err error
 	var at receiveTime
-	name := m.core.opts.LocalCluster
+	name, made := m.key.options.LocalCluster, &m.shared.origin
 	if name != "" {
 		e := m.cache.entryLocked(resource.EndpointsType, name) // patches of endpoints do not affect it
 		m.useEntryLocked(e)
+		made = &e.made.origin
 		of, _ = e.value.(*resource.Endpoints)
 		at = e.updated
 		if err = e.err; err != nil {
@@ -56,15 +48,15 @@ func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, r
 	if of == nil && err != nil {
 		text = err.Error()
 	}
-	if o := &m.shared.origin; o.value == nil || o.of != of || o.err != text {
-		o.of, o.err, o.value = of, text, newOrigin(m.core.node.GetLocality(), name, of, err)
+	if o := *made; o == nil || o.of != of || o.err != text {
+		*made = &origin{of, text, newOrigin(m.core.node.GetLocality(), name, of, err)}
 	}
-	return m.shared.origin.value, at
+	return (*made).value, at
 }
 
 // optional reports whether a resource is the EDS resource of the local cluster, for which no target waits.
 func (m *dependencyManager) optional(e *entry) bool {
-	return e.key == entryKey{resource.EndpointsType, canonicalName(m.core.opts.LocalCluster)}
+	return e.key == entryKey{resource.EndpointsType, canonicalName(m.key.options.LocalCluster)}
 }
 
 // newOrigin counts the zones of a fleet in its first priority, the only priority that Envoy

@@ -76,7 +76,7 @@ func zonesOf(o *picker.Origin) string {
 // keeps what is known of them while the server is wrong or away.
 func TestOrigin(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		_, cp, w := zoneServing(t, Options{LocalCluster: "fleet"}, inZoneA)
+		_, cp, w := zoneServing(t, Options{TargetOptions: TargetOptions{LocalCluster: "fleet"}}, inZoneA)
 		if o := originOf(t, w); o.Locality.Zone != "a" || o.Fleet != nil || o.Err != nil {
 			t.Fatalf("origin %+v before the fleet is known", o)
 		}
@@ -125,7 +125,7 @@ func TestOrigin(t *testing.T) {
 // What a target waits for is not the fleet, which comes first by name.
 func TestOriginIsNotWaitedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h, cp := only(t, Options{LocalCluster: "fleet"})
+		h, cp := only(t, Options{TargetOptions: TargetOptions{LocalCluster: "fleet"}})
 		h.c.node.Locality = inZoneA
 		cp.serve(listenerTo("svc", "svc"), routesTo("svc", "svc", "other"), zoneAwareCluster("svc"), endpointsAt("svc", 1), clusterTo("other", "other"))
 		w := h.watch("svc")
@@ -133,7 +133,7 @@ func TestOriginIsNotWaitedFor(t *testing.T) {
 			t.Fatal("a configuration without the endpoints of a cluster")
 		}
 		cp.asked(eds, "fleet", "other", "svc")
-		if err := h.c.Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), `"other"`) {
+		if err := h.c.view().Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), `"other"`) {
 			t.Errorf("waits for %v", err)
 		}
 		cp.serve(endpointsAt("other", 2))
@@ -152,8 +152,8 @@ func TestOriginUnknown(t *testing.T) {
 		want string
 	}{
 		{"no name", Options{}, inZoneA, 0, "no EDS resource is named for it (LocalCluster)"},
-		{"no locality", Options{LocalCluster: "fleet"}, nil, 0, "the node of the bootstrap has no locality"},
-		{"missing", Options{LocalCluster: "fleet"}, inZoneA, time.Minute, `"fleet" not found`},
+		{"no locality", Options{TargetOptions: TargetOptions{LocalCluster: "fleet"}}, nil, 0, "the node of the bootstrap has no locality"},
+		{"missing", Options{TargetOptions: TargetOptions{LocalCluster: "fleet"}}, inZoneA, time.Minute, `"fleet" not found`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestOriginUnknown(t *testing.T) {
 // Load-aware localities go by the client's own one, and need no fleet.
 func TestOriginByLoad(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h, cp := only(t, Options{LocalCluster: "fleet"})
+		h, cp := only(t, Options{TargetOptions: TargetOptions{LocalCluster: "fleet"}})
 		h.c.node.Locality = inZoneA
 		byLoad := xdstest.Cluster("svc", "svc", xdstest.Policies(&loadawarev3.LoadAwareLocality{
 			EndpointPickingPolicy: xdstest.Cluster("", "", xdstest.Policies(&roundrobinv3.RoundRobin{})).GetLoadBalancingPolicy(),
@@ -192,7 +192,7 @@ func TestOriginByLoad(t *testing.T) {
 // Targets of one client share an origin, and with it their clusters.
 func TestOriginShared(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h, cp, w := zoneServing(t, Options{LocalCluster: "fleet"}, inZoneA)
+		h, cp, w := zoneServing(t, Options{TargetOptions: TargetOptions{LocalCluster: "fleet"}}, inZoneA)
 		cp.serve(append(zoneTarget("two", 2), fleetOf("fleet", 1, 1))...)
 		two := h.watch("two")
 		if a, b := originOf(t, w), two.cluster(t, "two").Leaves[0].Origin; a != b || a == nil {

@@ -5,6 +5,7 @@ package xds
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -17,13 +18,19 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// This file applies overlays. A resource is decoded, validated, acknowledged and cached as it was
-// received. For the targets whose overlay has patches for it there are more entries, one for each
-// set of patches, which targets with equal patches share:
+// This file has the variants of entries. A resource is decoded, validated, acknowledged and cached as
+// it was received, and dropped when it is deleted. Targets without TargetOptions.DropDeleted, and
+// those whose overlay has patches for the resource, use a variant of the entry, which targets with
+// equal options and patches share:
 //
-//	server ──► entry ◄── watches ── patched ──► entry (patched) ◄── watches ── target with patches
-//	             ▲
-//	             └── watches ── target without patches
+//	server ──► entry ◄── watches ── patched ──► variant ◄── watches ── target with patches
+//	           ▲   ▲
+//	           │   └── watches ── target with DropDeleted
+//	           │
+//	           └── watches ── patched ──► variant that keeps the last version of a deleted resource
+//	                                      ▲     ▲
+//	                                      │     └── watches ── target
+//	                                      └── watches ── patched ──► variant ◄── watches ── target with patches
 //
 // Patches are applied without core.mu, by one goroutine, in batches. Until then the previous value
 // stays in use, as while a resource is fetched. So changes of several resources by a new overlay
@@ -37,11 +44,20 @@ type patches struct {
 	running bool // there is a goroutine for due
 }
 
-// patched is the source of an entry that has the patched form of another entry's resource.
+// variantKey identifies a variant of an entry: by its patches, or as the one that keeps the last version
+// of a deleted resource.
+type variantKey struct {
+	patches overlay.Key
+	keep    bool
+}
+
+var keepKey = variantKey{keep: true}
+
+// patched is the source of a variant of an entry.
 type patched struct {
 	all         *patches
 	base, entry *entry
-	key         overlay.Key
+	key         variantKey
 	selection   *overlay.Selection
 	due         bool
 
@@ -50,26 +66,33 @@ type patched struct {
 	received []byte         // bytes of base that result was made of; only of endpoints
 }
 
-// patchedLocked returns the source of a patched entry; nil if the entry has a resource as received.
+// patchedLocked returns the source of a variant; nil for other entries.
 func (e *entry) patchedLocked() *patched {
 	p, _ := e.source.(*patched)
 	return p
 }
 
-// entryLocked returns the entry that targets with a selection of patches use in place of base: base
-// itself if there are no patches for it.
-func (ps *patches) entryLocked(base *entry, selection *overlay.Selection) *entry {
-	key := selection.Key(base.key.typ, base.key.name)
-	if key == (overlay.Key{}) {
-		return base
+// entryLocked returns the entry that targets with a selection of patches use in place of e: e itself
+// if there are no patches for it. With keep the last version of a deleted resource stays in use.
+func (ps *patches) entryLocked(e *entry, selection *overlay.Selection, keep bool) *entry {
+	if keep && isFullState(e.key.typ) {
+		e = ps.variantLocked(e, keepKey, nil)
 	}
+	if key := selection.Key(e.key.typ, e.key.name); key != (overlay.Key{}) {
+		e = ps.variantLocked(e, variantKey{patches: key}, selection)
+	}
+	return e
+}
+
+// variantLocked returns a variant of an entry.
+func (ps *patches) variantLocked(base *entry, key variantKey, selection *overlay.Selection) *entry {
 	if e := base.variants[key]; e != nil {
 		return e
 	}
 	p := &patched{all: ps, base: base, key: key, selection: selection}
 	p.entry = &entry{key: base.key, source: p, watchers: map[watcher]any{}}
 	if base.variants == nil {
-		base.variants = map[overlay.Key]*entry{}
+		base.variants = map[variantKey]*entry{}
 	}
 	base.variants[key] = p.entry
 	return p.entry
@@ -97,7 +120,7 @@ func (p *patched) waitingLocked(*entry) error { return p.base.waitingLocked() }
 func (p *patched) collectionsLocked() bool { return false }
 
 // resendLocked implements source.
-func (p *patched) resendLocked(*entry) {}
+func (p *patched) resendLocked(*entry) { p.base.source.resendLocked(p.base) }
 
 // onChangeLocked implements watcher.
 func (p *patched) onChangeLocked(*entry, any) {
@@ -111,15 +134,43 @@ func (p *patched) targetsLocked(visit func(target)) { p.entry.targetsLocked(visi
 // wantsBytesLocked reports whether patches wait for the bytes of the version in the cache, which was
 // received when the client had no overlay.
 func (e *entry) wantsBytesLocked() bool {
-	return e.raw == nil && len(e.variants) > 0 && e.latestLocked() != nil
+	return e.raw == nil && e.latestLocked() != nil && e.state != DoesNotExist && len(e.patchedVariantsLocked()) > 0
+}
+
+// patchedVariantsLocked returns the variants of a resource with patches, in a constant order.
+func (e *entry) patchedVariantsLocked() (all []*patched) {
+	for key, variant := range e.variants {
+		if key == keepKey {
+			all = append(all, variant.patchedVariantsLocked()...)
+		} else {
+			all = append(all, variant.patchedLocked())
+		}
+	}
+	slices.SortFunc(all, func(p, q *patched) int {
+		return cmp.Or(cmp.Compare(p.key.patches.Hi, q.key.patches.Hi), cmp.Compare(p.key.patches.Lo, q.key.patches.Lo))
+	})
+	return all
+}
+
+// keptLocked returns the variant that has the last version of the resource, which was deleted; nil if
+// there is none.
+func (e *entry) keptLocked() *entry {
+	if kept := e.variants[keepKey]; kept != nil && kept.value != nil && e.value == nil {
+		return kept
+	}
+	return nil
 }
 
 // followLocked updates the entry as far as that requires no decoding, and makes the rest due.
 func (p *patched) followLocked() {
 	base, e := p.base, p.entry
+	if p.key == keepKey {
+		p.keepLocked()
+		return
+	}
 	e.from = base.from
 	switch {
-	case base.value == nil:
+	case base.value == nil, base.raw == nil && base.state == DoesNotExist: // the server does not send it again
 		p.made, p.result, p.received, e.value = nil, overlay.Result{}, nil, nil
 	case base.raw == nil:
 		return
@@ -130,8 +181,25 @@ func (p *patched) followLocked() {
 		p.dueLocked()
 		return
 	}
+	p.stateLocked()
+}
+
+// stateLocked copies the state.
+func (p *patched) stateLocked() {
+	base, e := p.base, p.entry
 	e.state, e.entered, e.err, e.erred = base.state, base.entered, base.err, base.erred
 	e.transient, e.updated = base.transient, base.updated
+}
+
+// keepLocked is followLocked for the variant that keeps the last version of a deleted resource.
+func (p *patched) keepLocked() {
+	if base, e := p.base, p.entry; base.value != nil {
+		e.value, e.from, e.version, e.raw = base.value, base.from, base.version, base.raw
+	}
+	p.stateLocked()
+	for _, variant := range p.entry.variants {
+		variant.patchedLocked().followLocked()
+	}
 }
 
 // valueOf returns the value for a value of base, with the same result of the patches.
@@ -311,5 +379,8 @@ func (c *cache) discardBytesLocked() {
 	}
 	for _, e := range c.entries {
 		e.raw = nil
+		if kept := e.variants[keepKey]; kept != nil {
+			kept.raw = nil
+		}
 	}
 }

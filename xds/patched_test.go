@@ -78,7 +78,7 @@ func (f *overlayFile) reload(patches ...string) {
 // watchWith watches a target by a channel "xds:///target" with an overlay.
 func (h *harness) watchWith(source *overlay.Source, target string) *recorder {
 	r := &recorder{}
-	r.cancel = h.c.View(source, "xds:///"+target).Watch(target, target, r)
+	r.cancel = h.c.View(source, "xds:///"+target).With(h.c.opts.TargetOptions).Watch(target, target, r)
 	return r
 }
 
@@ -295,73 +295,77 @@ func TestLateOverlay(t *testing.T) {
 // TestPatchedFailures: a resource that is rejected, deleted or missing has the same effect with
 // patches as without.
 func TestPatchedFailures(t *testing.T) {
-	bothVariants(t, func(t *testing.T, features ...string) {
-		h, cp := only(t, Options{DropDeleted: true}, features...)
-		source := patchesOf(t, patchOf("*", useMaglev), `{"resource": "endpoints", "name": "*", "merge": {"policy": {"overprovisioning_factor": 7}}}`,
-			`{"resource": "route", "name": "*", "merge": {"metadata": {"filter_metadata": {"k": {"v": 1}}}}}`)
-		w, plain := h.watchWith(source, "svc"), h.watch("svc")
-		same := func(when string) {
-			t.Helper()
-			a, b := w.got(), plain.got()
-			if fmt.Sprint(a.err) != fmt.Sprint(b.err) || (a.config == nil) != (b.config == nil) {
-				t.Fatalf("%s: %v, want %v", when, a.err, b.err)
-			}
-			if a.config == nil {
-				return
-			}
-			for i, c := range b.config.Clusters {
-				got := a.config.Clusters[i]
-				if fmt.Sprint(got.Err) != fmt.Sprint(c.Err) || len(got.Leaves) != len(c.Leaves) || ports(got) != ports(c) {
-					t.Errorf("%s: cluster %+v, want %+v", when, got, c)
-				} else if len(c.Leaves) > 0 && (fmt.Sprint(got.Leaves[0].ResolutionNote) != fmt.Sprint(c.Leaves[0].ResolutionNote) || got.Leaves[0].Policy.Kind != picker.PolicyMaglev) {
-					t.Errorf("%s: leaf %+v, want %+v", when, got.Leaves[0], c.Leaves[0])
-				}
+	for _, drop := range []bool{false, true} {
+		bothVariants(t, func(t *testing.T, features ...string) { patchedFailures(t, drop, features...) })
+	}
+}
+
+func patchedFailures(t *testing.T, drop bool, features ...string) {
+	h, cp := only(t, Options{TargetOptions: TargetOptions{DropDeleted: drop}}, features...)
+	source := patchesOf(t, patchOf("*", useMaglev), `{"resource": "endpoints", "name": "*", "merge": {"policy": {"overprovisioning_factor": 7}}}`,
+		`{"resource": "route", "name": "*", "merge": {"metadata": {"filter_metadata": {"k": {"v": 1}}}}}`)
+	w, plain := h.watchWith(source, "svc"), h.watch("svc")
+	same := func(when string) {
+		t.Helper()
+		a, b := w.got(), plain.got()
+		if fmt.Sprint(a.err) != fmt.Sprint(b.err) || (a.config == nil) != (b.config == nil) {
+			t.Fatalf("%s: %v, want %v", when, a.err, b.err)
+		}
+		if a.config == nil {
+			return
+		}
+		for i, c := range b.config.Clusters {
+			got := a.config.Clusters[i]
+			if fmt.Sprint(got.Err) != fmt.Sprint(c.Err) || len(got.Leaves) != len(c.Leaves) || ports(got) != ports(c) {
+				t.Errorf("%s: cluster %+v, want %+v", when, got, c)
+			} else if len(c.Leaves) > 0 && (fmt.Sprint(got.Leaves[0].ResolutionNote) != fmt.Sprint(c.Leaves[0].ResolutionNote) || got.Leaves[0].Policy.Kind != picker.PolicyMaglev) {
+				t.Errorf("%s: leaf %+v, want %+v", when, got.Leaves[0], c.Leaves[0])
 			}
 		}
-		same("before the first response")
-		advance(time.Minute)
-		same("missing")
-		cp.serve(targetOf("svc", 1)...)
-		same("served")
-		cp.serve(append(targetOf("svc", 1)[:2], badCluster("svc"), badEndpoints("svc"))...)
-		advance(2 * time.Second)
-		same("invalid cluster and endpoints")
-		cp.serve(append(targetOf("svc", 2)[:2], clusterTo("svc", "svc2"), endpointsAt("svc2", 4))...)
-		advance(2 * time.Second)
-		same("other endpoints")
-		only := func(resources ...proto.Message) {
-			t.Helper()
-			if err := cp.Set(collect(resources)); err != nil {
-				t.Fatal(err)
-			}
-			advance(time.Minute)
+	}
+	same("before the first response")
+	advance(time.Minute)
+	same("missing")
+	cp.serve(targetOf("svc", 1)...)
+	same("served")
+	cp.serve(append(targetOf("svc", 1)[:2], badCluster("svc"), badEndpoints("svc"))...)
+	advance(2 * time.Second)
+	same("invalid cluster and endpoints")
+	cp.serve(append(targetOf("svc", 2)[:2], clusterTo("svc", "svc2"), endpointsAt("svc2", 4))...)
+	advance(2 * time.Second)
+	same("other endpoints")
+	only := func(resources ...proto.Message) {
+		t.Helper()
+		if err := cp.Set(collect(resources)); err != nil {
+			t.Fatal(err)
 		}
-		only(targetOf("svc", 2)[:2]...)
-		same("cluster deleted")
-		if w.cluster(t, "svc").Err == nil {
-			t.Error("a cluster that was deleted is in use")
-		}
-		cp.serve(targetOf("svc", 2)...)
-		same("served after a deletion")
-		cp.serve(listenerTo("svc", "missing"))
-		cp.refuse(errRefused)
-		cp.hangUp(errRefused)
 		advance(time.Minute)
-		same("server unreachable while routes are missing")
-		cp.refuse(nil)
-		advance(2 * time.Minute)
-		same("server reachable again")
-		advance(time.Minute)
-		only()
-		same("all deleted")
-		if w.got().err == nil {
-			t.Error("a target that was deleted is in use")
-		}
-		cp.serve(targetOf("svc", 3)...)
-		advance(time.Minute)
-		same("served again")
-		w.serves(t, "svc", "svc 3")
-	})
+	}
+	only(targetOf("svc", 2)[:2]...)
+	same("cluster deleted")
+	if got := w.cluster(t, "svc").Err != nil; got != drop {
+		t.Errorf("a cluster that was deleted fails: %v, want %v", got, drop)
+	}
+	cp.serve(targetOf("svc", 2)...)
+	same("served after a deletion")
+	cp.serve(listenerTo("svc", "missing"))
+	cp.refuse(errRefused)
+	cp.hangUp(errRefused)
+	advance(time.Minute)
+	same("server unreachable while routes are missing")
+	cp.refuse(nil)
+	advance(2 * time.Minute)
+	same("server reachable again")
+	advance(time.Minute)
+	only()
+	same("all deleted")
+	if w.got().err == nil {
+		t.Error("a target without routes is in use")
+	}
+	cp.serve(targetOf("svc", 3)...)
+	advance(time.Minute)
+	same("served again")
+	w.serves(t, "svc", "svc 3")
 }
 
 // TestPatchedCollections: a patch of the policy applies to endpoints of collections.

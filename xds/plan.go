@@ -216,18 +216,18 @@ func (m *dependencyManager) resolveStaleLocked() {
 	}
 }
 
-// boundHashesLocked keeps the hash rings and tables of all clusters within Options.MaxHashBytes.
+// boundHashesLocked keeps the hash rings and tables of all clusters within TargetOptions.MaxHashBytes.
 func (m *dependencyManager) boundHashesLocked() {
 	if !m.hashes.changed {
 		return
 	}
 	m.hashes.changed = false
-	halvings := m.core.opts.halvings(m.hashes.leaves)
+	halvings := halvingsFor(m.hashes.leaves, m.key.options.MaxHashBytes)
 	if halvings == m.halvings {
 		return
 	}
-	m.core.logLocked(slog.LevelWarn, "xdslb: hash rings and Maglev tables halved to stay within Options.MaxHashBytes",
-		logFields{typ: resource.ListenerType, name: m.key.listener}, slog.Int("times", int(halvings)), slog.Uint64("bytes", m.core.opts.MaxHashBytes))
+	m.core.logLocked(slog.LevelWarn, "xdslb: hash rings and Maglev tables halved to stay within MaxHashBytes",
+		logFields{typ: resource.ListenerType, name: m.key.listener}, slog.Int("times", int(halvings)), slog.Uint64("bytes", m.key.options.MaxHashBytes))
 	m.halvings = halvings
 	for _, c := range m.clusters {
 		m.evaluateClusterLocked(c)

@@ -371,7 +371,7 @@ func TestAskedMeanwhile(t *testing.T) {
 	if !r.items[0].skip {
 		t.Fatal("a resource that was not requested is decoded")
 	}
-	d.c.Watch("other", "other", &counter{})
+	d.c.view().Watch("other", "other", &counter{})
 	for subscribed := false; !subscribed; {
 		d.c.mu.Lock()
 		subscribed = d.s.types[lds].subs["other"] != nil

@@ -6,13 +6,11 @@ package xds
 import (
 	"cmp"
 	"iter"
-	"maps"
 	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -109,7 +107,7 @@ func inOrder(all []ResourceStatus) iter.Seq[ResourceStatus] {
 func (e *entry) statusLocked() ResourceStatus {
 	if p := e.patchedLocked(); p != nil {
 		s := p.base.statusLocked()
-		s.Patched, s.Unpatched = nil, false
+		s.Patched, s.Unpatched = nil, p.key == keepKey
 		if form, ok := p.statusLocked(); ok {
 			s.Patched = []Patched{form}
 		}
@@ -130,25 +128,29 @@ func (e *entry) statusLocked() ResourceStatus {
 	if s.Watched = len(e.watchers) > 0; s.Watched {
 		s.Asked = e.since
 	}
-	s.Unpatched = len(e.watchers) > len(e.variants)
-	for _, key := range slices.SortedFunc(maps.Keys(e.variants), func(a, b overlay.Key) int {
-		return cmp.Or(cmp.Compare(a.Hi, b.Hi), cmp.Compare(a.Lo, b.Lo))
-	}) {
-		if form, ok := e.variants[key].patchedLocked().statusLocked(); ok {
+	s.Unpatched = e.unpatchedLocked()
+	for _, p := range e.patchedVariantsLocked() {
+		if form, ok := p.statusLocked(); ok {
 			s.Patched = append(s.Patched, form)
 		}
 	}
 	if e.collection != nil {
 		s.Members = len(e.collection.members)
 	}
-	if e.latestLocked() != nil {
-		s.Version, s.Updated, s.Server = e.version, timeOrZero(e.updated), e.from.URI
-		if e.raw != nil {
-			s.Raw = &anypb.Any{TypeUrl: e.key.typ.URL(), Value: e.raw}
+	if of := cmp.Or(e.keptLocked(), e); of.latestLocked() != nil {
+		s.Version, s.Updated, s.Server = of.version, timeOrZero(of.updated), of.from.URI
+		if of.raw != nil {
+			s.Raw = &anypb.Any{TypeUrl: e.key.typ.URL(), Value: of.raw}
 		}
 	}
 	if r := e.rejected; r != nil {
 		s.Rejected = RejectedVersion{Version: r.version, Time: r.at, Server: r.from.URI, Err: e.err}
 	}
 	return s
+}
+
+// unpatchedLocked reports whether a target uses the resource as it was received.
+func (e *entry) unpatchedLocked() bool {
+	kept := e.variants[keepKey]
+	return len(e.watchers) > len(e.variants) || kept != nil && kept.unpatchedLocked()
 }

@@ -112,7 +112,7 @@ func (s *server) pause(ctx context.Context, cc *grpc.ClientConn, backoff *timing
 		if idle {
 			s.err = nil // it is outdated by the time that a resource is watched
 		}
-		spread := s.core.opts.ReconnectSpread
+		spread := s.core.combined.spread
 		if lacking || !since.IsZero() && s.replacedLocked() {
 			spread = 0
 		}

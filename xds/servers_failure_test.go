@@ -185,8 +185,8 @@ func TestA53A88Deletion(t *testing.T) {
 		drops   bool
 	}{
 		{"", Options{}, false},
-		{"", Options{DropDeleted: true}, true},
-		{"ignore_resource_deletion", Options{DropDeleted: true}, false},
+		{"", Options{TargetOptions: TargetOptions{DropDeleted: true}}, true},
+		{"ignore_resource_deletion", Options{TargetOptions: TargetOptions{DropDeleted: true}}, false},
 		{"fail_on_data_errors", Options{}, true},
 	} {
 		for _, typ := range []resource.Type{lds, cds} {

@@ -44,7 +44,7 @@ func (s *session) initLocked(core *core, cache *cache, cfg *bootstrap.Server, r 
 	for i := range s.types {
 		s.types[i] = subscriptions{peer: &s.peer, typ: resource.Type(i), counts: &r.status.Types[i], subs: map[string]*subscription{}}
 	}
-	s.setVariantLocked(wantedVariant(cfg, &core.opts))
+	s.setVariantLocked(core.wantedVariantLocked(cfg))
 }
 
 // entriesLocked visits the entries that are subscribed to.
@@ -135,7 +135,7 @@ func (s *session) endedLocked(responded bool, err error) {
 	// unreachable (A57).
 	s.core.logLocked(slog.LevelInfo, "xdslb: the stream of an xDS server ended", logFields{server: s.cfg, typ: noType, err: err})
 	s.stats.ended(err)
-	if s.core.opts.ReconnectSpread > s.core.opts.BackoffBase {
+	if s.core.combined.spread > s.core.opts.BackoffBase {
 		s.stats.away()
 	}
 	s.recordLocked(eventlog.StreamFailed, err)
@@ -231,7 +231,7 @@ func (s *session) switchVariantLocked(err error) bool {
 	next := alternate(s.variant)
 	s.core.logLocked(slog.LevelInfo, "xdslb: an xDS server does not implement a variant of ADS, trying the other", logFields{server: s.cfg, typ: noType, err: err},
 		slog.String("variant", s.variant.String()), slog.String("other", next.String()))
-	if s.variant == wantedVariant(s.cfg, &s.core.opts) {
+	if s.variant == s.core.wantedVariantLocked(s.cfg) {
 		s.refused = time.Now()
 	}
 	s.setVariantLocked(next)
@@ -244,7 +244,7 @@ func (s *session) switchVariantLocked(err error) bool {
 // retryVariantLocked switches the next stream to the wanted variant, if the server has not refused
 // it for a while: the refusal may have been the answer of a proxy, or of an earlier version.
 func (s *session) retryVariantLocked() {
-	if want := wantedVariant(s.cfg, &s.core.opts); s.variant != want && time.Since(s.refused) >= variantRetry {
+	if want := s.core.wantedVariantLocked(s.cfg); s.variant != want && time.Since(s.refused) >= variantRetry {
 		s.switched = false
 		s.setVariantLocked(want)
 		s.cache.reviewLocked()
@@ -270,7 +270,7 @@ func (s *session) setVariantLocked(v variant) {
 // lacksCollectionsLocked reports whether there are collections that cannot be subscribed to in the
 // present variant, but in the wanted one.
 func (s *session) lacksCollectionsLocked() bool {
-	if s.variant == wantedVariant(s.cfg, &s.core.opts) || s.variant.collections() {
+	if s.variant == s.core.wantedVariantLocked(s.cfg) || s.variant.collections() {
 		return false
 	}
 	return len(s.types[resource.LbEndpointType].subs) > 0 || s.cache.refusedCollectionsLocked()

@@ -41,7 +41,7 @@ const placesClusters = 12
 func newPlacesWorld(t *kit.Trial, forgets bool) *placesWorld {
 	opts := Options{BackoffBase: time.Hour, Logger: slog.New(slog.DiscardHandler)}
 	if forgets {
-		opts.MaxHashBytes += 1 << 40 // so that it is another client
+		opts.BackoffMax += time.Hour // so that it is another client
 	}
 	w := &placesWorld{d: newDirectWith(t, opts), rng: rand.New(rand.NewPCG(t.Seed, 1)), content: make([]int, placesClusters), forgets: forgets}
 	w.order = w.rng.Perm(placesClusters)
@@ -184,7 +184,7 @@ func TestAwaitedOnNewStream(t *testing.T) {
 	d.requests()
 	d.respond(lds, "1", wrap(listenerTo("svc", "r")))
 	d.requests()
-	d.c.Watch("other", "other", &counter{})
+	d.c.view().Watch("other", "other", &counter{})
 	d.settled()
 	d.requests()
 	d.speak("sotw")
@@ -265,7 +265,7 @@ func TestPlacesAreBounded(t *testing.T) {
 func TestOmittedAgain(t *testing.T) {
 	d := newDirect(t)
 	d.speak("sotw")
-	cancel := d.c.Watch("other", "other", &counter{})
+	cancel := d.c.view().Watch("other", "other", &counter{})
 	d.settled()
 	d.requests()
 	both := []*anypb.Any{wrap(listenerTo("svc", "r")), wrap(listenerTo("other", "r"))}

@@ -42,8 +42,8 @@ func (s *slowTarget) lookup(typ resource.Type, name string) *entry {
 		name = canonicalName(name)
 	}
 	e := s.m.cache.entries[entryKey{typ, name}]
-	if e != nil && s.m.selection != nil {
-		e = s.m.all.entryLocked(e, s.m.selection)
+	if e != nil {
+		e = s.m.all.entryLocked(e, s.m.selection, !s.m.key.options.DropDeleted)
 	}
 	if e == nil || e.watchers[s.m] == nil {
 		s.unknown = fmt.Sprintf("%v %q", typ, name)
@@ -69,7 +69,7 @@ func (s *slowTarget) checkLocked() error {
 		}
 		s.resolve(s.active)
 		needs := s.needs()
-		if s.halvings = s.m.core.opts.halvings(needs); s.halvings != s.m.halvings {
+		if s.halvings = halvingsFor(needs, s.m.key.options.MaxHashBytes); s.halvings != s.m.halvings {
 			return fmt.Errorf("%d halvings, want %d", s.m.halvings, s.halvings)
 		}
 	}
@@ -210,7 +210,7 @@ func (s *slowTarget) leaf(name string) *leaf {
 	}
 	s.used[l.endpoints] = true
 	if l.cluster.Policy.ZoneAware != nil {
-		s.lookup(resource.EndpointsType, s.m.core.opts.LocalCluster)
+		s.lookup(resource.EndpointsType, s.m.key.options.LocalCluster)
 	}
 	if l.cluster == cds.value {
 		l.received = latest(l.received, cds.updated)
@@ -242,13 +242,13 @@ func (s *slowTarget) assemble(name string) (*picker.Cluster, receiveTime) {
 		cds := s.lookup(resource.ClusterType, name)
 		made := leafInputs{cluster: l.cluster, endpoints: l.endpoints.value, halvings: s.halvings}
 		if l.cluster.Policy.ZoneAware != nil {
-			fleet := s.lookup(resource.EndpointsType, s.m.core.opts.LocalCluster)
+			fleet := s.lookup(resource.EndpointsType, s.m.key.options.LocalCluster)
 			of, _ := fleet.value.(*resource.Endpoints)
 			err := fleet.err
 			if err != nil {
 				err = s.m.core.withNodeID(err)
 			}
-			made.origin = newOrigin(s.m.core.node.GetLocality(), s.m.core.opts.LocalCluster, of, err)
+			made.origin = newOrigin(s.m.core.node.GetLocality(), s.m.key.options.LocalCluster, of, err)
 		}
 		if cds.from != nil && l.cluster.LoadReporting {
 			made.server = cds.from.Key()

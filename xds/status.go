@@ -77,7 +77,7 @@ func (c *Client) CountResources() map[ResourceKind]int {
 	return c.counted
 }
 
-// TargetResources is View.TargetResources without an overlay.
+// TargetResources is View.TargetResources without an overlay and with the zero TargetOptions.
 func (c *Client) TargetResources(listener, authority string) iter.Seq[ResourceStatus] {
 	return View{client: c}.TargetResources(listener, authority)
 }

@@ -65,7 +65,7 @@ func TestTargets(t *testing.T) {
 		h, _ := only(t, Options{Linger: time.Second})
 		b := h.watch("b")
 		h.watch("a")
-		h.c.Watch("a", "other", &recorder{})
+		h.c.view().Watch("a", "other", &recorder{})
 		if got, want := h.c.Targets(), []Target{{"a", "a"}, {"a", "other"}, {"b", "b"}}; !slices.Equal(got, want) {
 			t.Errorf("targets = %v, want %v", got, want)
 		}
@@ -88,7 +88,7 @@ func TestTargetResources(t *testing.T) {
 		cp.serve(append(targetOf("a", 1), targetOf("b", 1)...)...)
 		for _, name := range []string{"a", "b"} {
 			var types []resource.Type
-			for s := range h.c.TargetResources(name, name) {
+			for s := range h.c.view().TargetResources(name, name) {
 				if types = append(types, s.Type); s.State != Acked || s.Name != name {
 					t.Errorf("of %s: %+v", name, s)
 				}
@@ -97,7 +97,7 @@ func TestTargetResources(t *testing.T) {
 				t.Errorf("of %s: resources of types %v", name, types)
 			}
 		}
-		for s := range h.c.TargetResources("c", "c") {
+		for s := range h.c.view().TargetResources("c", "c") {
 			t.Errorf("of a target that is not watched: %+v", s)
 		}
 	})

@@ -97,7 +97,7 @@ func (st *stream) startTimers() (stop func()) {
 	var silence, retry timing.Timer
 	s.core.mu.Lock()
 	defer s.core.unlock()
-	s.core.startLocked(&silence, s.core.resourceTimeout(s.cfg), func() {
+	s.core.startLocked(&silence, s.core.resourceTimeoutLocked(s.cfg), func() {
 		if st.ctx.Err() == nil {
 			s.onResponseTimeoutLocked()
 		}

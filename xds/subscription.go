@@ -127,7 +127,7 @@ func (t *subscriptions) unsubscribeLocked(e *entry) {
 func (t *subscriptions) beginUnsubscribeLocked(sub *subscription) {
 	sub.unsubscribing = true
 	core := t.peer.core
-	core.startLocked(&sub.timer, core.resourceTimeout(t.peer.cfg), func() { t.dropLocked(sub.entry) })
+	core.startLocked(&sub.timer, core.resourceTimeoutLocked(t.peer.cfg), func() { t.dropLocked(sub.entry) })
 }
 
 // sendsLocked reports whether the server still sends changes of e, so that the cache can be used.

@@ -8,10 +8,11 @@ import (
 	"github.com/xdslb/xdslb/xds/overlay"
 )
 
-// targetKey identifies a target, and the channels with the same overlay.
+// targetKey identifies a target, and the channels with the same options and overlay.
 type targetKey struct {
 	listener, authority string
 	view                overlaid
+	options             TargetOptions
 }
 
 // overlaid identifies the overlay of a channel; the zero value is none.
@@ -38,8 +39,9 @@ type targets struct {
 
 // shared is used by all dependency managers of a Client.
 type shared struct {
-	origin origin        // see dependencyManager.originLocked
-	using  []*dependency // of the cluster that is evaluated; see dependencyManager.trackLocked
+	origin *origin        // without a local cluster; see dependencyManager.originLocked
+	here   *picker.Origin // the origin of policies that do not depend on the local cluster
+	using  []*dependency  // of the cluster that is evaluated; see dependencyManager.trackLocked
 }
 
 // watch is one Watcher of a target.
@@ -67,7 +69,7 @@ func (ts *targets) watchLocked(key targetKey, w Watcher) (m *dependencyManager, 
 // unwatchLocked removes a Watcher from its target. The last one leaves the target to linger.
 func (ts *targets) unwatchLocked(m *dependencyManager, one *watch) {
 	delete(m.watches, one)
-	switch linger := ts.core.opts.Linger; {
+	switch linger := ts.core.combined.linger; {
 	case len(m.watches) > 0 || m.closed || m.lingerTimer.RunningLocked():
 	case linger < 0:
 		ts.closeTargetLocked(m)

@@ -94,9 +94,9 @@ type request interface {
 	GetErrorDetail() *statuspb.Status
 }
 
-// wantedVariant returns the variant that the bootstrap and the options request for a server.
-func wantedVariant(cfg *bootstrap.Server, opts *Options) variant {
-	if cfg.Delta || opts.Delta {
+// wantedVariantLocked returns the variant that the bootstrap and the options request for a server.
+func (c *core) wantedVariantLocked(cfg *bootstrap.Server) variant {
+	if cfg.Delta || c.combined.delta {
 		return delta{}
 	}
 	return sotw{}

@@ -51,7 +51,7 @@ func TestNotFound(t *testing.T) {
 	}
 	c := Acquire(cfg, Options{Linger: -1, BackoffBase: 10 * time.Millisecond, BackoffMax: 10 * time.Millisecond, ReconnectSpread: -1})
 	defer func() { c.Release(); <-c.done }()
-	cancel := c.Watch("svc", "svc", &counter{})
+	cancel := c.view().Watch("svc", "svc", &counter{})
 	defer cancel()
 	var got []string
 	for range 4 {
@@ -66,7 +66,7 @@ func TestNotFound(t *testing.T) {
 	if !slices.Equal(got, []string{d, s, d, s}) && !slices.Equal(got, []string{d, s, s, d}) {
 		t.Errorf("called: %q, want both variants by turns", got)
 	}
-	if err := c.Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), "404") {
+	if err := c.view().Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("waiting: %v, want the reason", err)
 	}
 }

@@ -12,25 +12,34 @@ import (
 	"github.com/xdslb/xdslb/xds/overlay"
 )
 
-// View is a Client as the channels with an overlay use it: with the patches that the overlay has for
-// the target of the channel. It shares everything else with other Views of the Client: streams,
-// resources as they were received, and resources with equal patches. It is comparable.
+// View is a Client as the channels with an overlay and TargetOptions use it: with the patches that the
+// overlay has for the target of the channel. It shares everything else with other Views of the
+// Client: streams, resources as they were received, and resources with equal patches. It is
+// comparable.
 type View struct {
 	client *Client
 	overlaid
+	options TargetOptions
 }
 
 // View returns the View of the channels with an overlay, and with a target such as "xds:///orders".
-// Without an overlay, which is a nil source, all channels have the same View.
+// Without an overlay, which is a nil source, all channels have the same View. The TargetOptions are
+// the zero value.
 func (c *Client) View(source *overlay.Source, target string) View {
 	if source == nil {
 		return View{client: c}
 	}
-	return View{c, overlaid{source, target}}
+	return View{client: c, overlaid: overlaid{source, target}}
+}
+
+// With returns the View with other TargetOptions.
+func (v View) With(o TargetOptions) View {
+	v.options = o
+	return v
 }
 
 func (v View) key(listener, authority string) targetKey {
-	return targetKey{listener, authority, v.overlaid}
+	return targetKey{listener, authority, v.overlaid, v.options.withDefaults()}
 }
 
 // Watch watches the target whose Listener has the given name, and whose virtual
@@ -102,7 +111,7 @@ func (v View) TargetResources(listener, authority string) iter.Seq[ResourceStatu
 
 // Fetch returns the configuration of a target when all of its resources are known, possibly as
 // missing, or the error of the target. Unlike a Watcher it also waits for optional resources
-// (Options.LocalCluster). It watches the target until then, or until ctx ends.
+// (TargetOptions.LocalCluster). It watches the target until then, or until ctx ends.
 func (v View) Fetch(ctx context.Context, listener, authority string) (*picker.Config, error) {
 	w := make(signal, 1)
 	defer v.Watch(listener, authority, w)()

@@ -21,7 +21,7 @@ func TestWaiting(t *testing.T) {
 		says := func(texts ...string) {
 			t.Helper()
 			cp.current()
-			err := h.c.Waiting("typo", "typo")
+			err := h.c.view().Waiting("typo", "typo")
 			for _, text := range texts {
 				if err == nil || !strings.Contains(err.Error(), text) {
 					t.Errorf("%v, want a text with %q", err, text)

@@ -48,7 +48,7 @@ func TestCancel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})
 		inside := &selfCancelling{}
-		inside.cancel = h.c.Watch("svc", "svc", inside)
+		inside.cancel = h.c.view().Watch("svc", "svc", inside)
 		gone := h.watch("svc")
 		stays := h.watch("svc")
 		gone.cancel()
@@ -104,7 +104,7 @@ func TestRewatch(t *testing.T) {
 func TestRefetch(t *testing.T) {
 	for _, deleted := range []bool{true, false} {
 		bubble(t, func(t *testing.T) {
-			h, cp := only(t, Options{DropDeleted: true})
+			h, cp := only(t, Options{TargetOptions: TargetOptions{DropDeleted: true}})
 			cp.serve(targetOf("svc", 1)...)
 			w := h.watch("svc")
 			w.must(t)

@@ -157,7 +157,7 @@ func startWireClient(b *testing.B, addr string) func() {
 	c := Acquire(cfg, Options{Linger: -1, Logger: slog.New(slog.DiscardHandler)})
 	b.Cleanup(func() { c.Release(); <-c.done })
 	w := make(updates)
-	b.Cleanup(c.Watch("svc", "svc", w))
+	b.Cleanup(c.view().Watch("svc", "svc", w))
 	return func() { <-w }
 }
 

@@ -130,7 +130,7 @@ func newWorld(t testing.TB, opts Options, drops, federated bool, servers int) *w
 
 func (w *world) close() {
 	w.c.users = 1
-	w.c.opts.Linger = -1
+	w.c.combined.linger = -1
 	w.c.Release()
 	<-w.c.done
 }

@@ -22,7 +22,8 @@ func (w *world) check() {
 	w.c.mu.Lock()
 	cached, member, guest := map[*entry]bool{}, map[*entry]bool{}, map[*entry]bool{}
 	for _, e := range w.c.cache.entries {
-		if e.value != nil && len(e.watchers) > 0 {
+		held := e.value != nil || e.keptLocked() != nil
+		if held && len(e.watchers) > 0 {
 			cached[e] = true
 		}
 		if e.collection != nil && len(e.watchers) > 0 {
@@ -39,7 +40,7 @@ func (w *world) check() {
 			}
 		}
 		// What was unsubscribed from since the last check is fetched anew.
-		if w.cached[e] && e.value == nil && e.state != Requested && !(w.drops && w.harmed[e.key]) {
+		if w.cached[e] && len(e.watchers) > 0 && !held && e.state != Requested && !(w.drops && w.harmed[e.key]) {
 			w.t.Errorf("%v resource %q is lost: %v", e.key.typ, e.key.name, e.err)
 		}
 		if len(e.watchers) > 0 && e.err != nil && !e.transient && !w.harmed[e.key] {

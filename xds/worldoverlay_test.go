@@ -98,15 +98,15 @@ func (w *world) view(target int) View {
 	if w.overlay == nil || len(w.watches)%2 == 0 {
 		return w.c.View(nil, "")
 	}
-	return View{w.c, overlaid{w.overlay, fmt.Sprint("xds:///t", target)}}
+	return View{w.c, overlaid{w.overlay, fmt.Sprint("xds:///t", target)}, TargetOptions{}}
 }
 
 // checkPatchesLocked compares the values of patched entries with values that are made from the bytes
 // as received, and the selections of the targets with the overlay.
 func (w *world) checkPatchesLocked() {
-	for _, base := range w.c.cache.entries {
-		for _, e := range base.variants {
-			p := e.patchedLocked()
+	for _, e := range w.c.cache.entries {
+		for _, p := range e.patchedVariantsLocked() {
+			base, e := p.base, p.entry
 			if base.value == nil || base.raw == nil {
 				if base.value == nil && e.value != nil {
 					w.t.Errorf("%v resource %q has gone, and its patched form has not", base.key.typ, base.key.name)

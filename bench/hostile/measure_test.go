@@ -64,8 +64,8 @@ func measure(t *testing.T, s *scenario, d time.Duration) (f figures) {
 	var log lineCounter
 	goroutines := runtime.NumGoroutine()
 	before := memory(true)
-	client := xds.Acquire(cfg, xds.Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Linger: -1, DropDeleted: true, Delta: s.delta})
-	cancel := client.Watch("l", "l", noWatcher{&log})
+	client := xds.Acquire(cfg, xds.Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Linger: -1, Delta: s.delta})
+	cancel := viewOf(client).Watch("l", "l", noWatcher{&log})
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && !s.ends && server.counts(t).responses == 0; {
 		time.Sleep(10 * time.Millisecond) // a response may take long to build
 	}
@@ -95,6 +95,11 @@ func measure(t *testing.T, s *scenario, d time.Duration) (f figures) {
 	return f
 }
 
+// viewOf returns the view of the client with which the scenarios watch.
+func viewOf(c *xds.Client) xds.View {
+	return c.View(nil, "").With(xds.TargetOptions{DropDeleted: true})
+}
+
 // sample looks at the heap and at the client's lock until stop is called.
 func sample(client *xds.Client, f *figures) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
@@ -103,7 +108,7 @@ func sample(client *xds.Client, f *figures) (stop func()) {
 		for {
 			f.heap = max(f.heap, memory(false).heap)
 			begin := time.Now()
-			_ = client.Waiting("l", "l")
+			_ = viewOf(client).Waiting("l", "l")
 			f.lock = max(f.lock, time.Since(begin))
 			select {
 			case <-done:

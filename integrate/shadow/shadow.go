@@ -126,7 +126,7 @@ func (b builder) Build(target resolver.Target, cc resolver.ClientConn, opts reso
 	}
 	b.comparer.Record(channelmetrics.Start(target.String(), opts.MetricsRecorder, nil))
 	r.client = xds.Acquire(b.boot, b.options)
-	r.stop = r.client.Watch(listener, cmp.Or(opts.Authority, target.Endpoint()), b.comparer)
+	r.stop = r.client.View(nil, "").With(b.options.TargetOptions).Watch(listener, cmp.Or(opts.Authority, target.Endpoint()), b.comparer)
 	return r, nil
 }
 
