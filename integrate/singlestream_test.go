@@ -4,20 +4,26 @@
 package integrate_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -147,4 +153,124 @@ func TestConfigsShareStream(t *testing.T) {
 			time.Sleep(time.Hour)
 		}
 	})
+}
+
+// TestDisplacedStreams: clients that displace each other's streams log that once, with cause and
+// remedy, and again once it is over; Status and the problems of the debug page contain it. This
+// holds for two XdsClients of the process and for a foreign client, in both ADS variants.
+func TestDisplacedStreams(t *testing.T) {
+	for _, tt := range []struct {
+		delta, foreign bool
+		other          string
+	}{
+		{false, false, "another XdsClient of this process"}, {true, false, "another XdsClient of this process"},
+		{false, true, "unknown"}, {true, true, "unknown"},
+	} {
+		t.Run(fmt.Sprintf("delta=%t,foreign=%t", tt.delta, tt.foreign), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				agent := xdstest.New(t, xdstest.Options{Listen: b.net.Listen, SingleStream: true})
+				set(t, agent, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)}))
+				var log strings.Builder
+				cfg := b.config(agent)
+				cfg.Delta, cfg.Logger = tt.delta, slog.New(slog.NewTextHandler(&log, nil))
+				cc := b.dial(cfg)
+				if _, err := call(t, cc); err != nil {
+					t.Fatal(err)
+				}
+				stop := b.occupy(agent, 0)
+				if !tt.foreign {
+					stop()
+					other := b.config(agent) // with dial options of its own
+					other.Delta, other.Logger = tt.delta, slog.New(slog.DiscardHandler)
+					second := b.dial(other)
+					second.Connect()
+					stop = func() { second.Close() }
+				}
+				displaced := func(lines, closings int) {
+					t.Helper()
+					synctest.Wait()
+					if n, m := strings.Count(log.String(), "streams displace"), strings.Count(log.String(), "no longer displaced"); n != lines || m != closings {
+						t.Errorf("%d and %d lines, want %d and %d:\n%s", n, m, lines, closings, log.String())
+					}
+					s, err := integrate.StatusOf(cc)
+					if err != nil {
+						t.Fatal(err)
+					}
+					problem := slices.ContainsFunc(diagnosis.Find(&s), func(f diagnosis.Finding) bool { return strings.Contains(f.Text, "displace the client's") })
+					if on := lines > closings; !s.Servers[0].Displaced.IsZero() != on || problem != on {
+						t.Errorf("Status has displaced streams since %v, and the problems: %v; want %v", s.Servers[0].Displaced, problem, on)
+					}
+				}
+				displaced(0, 0)
+				time.Sleep(20 * time.Second)
+				displaced(1, 0)
+				time.Sleep(4 * time.Minute)
+				displaced(1, 0)
+				for _, want := range []string{"level=WARN", "other=\"" + tt.other, "cause=", "XDSLB_ENABLE", "Shadow", "google.golang.org/grpc/xds", "several processes"} {
+					if tt.other == "unknown" {
+						want = strings.ReplaceAll(want, "other=\"", "other=")
+					}
+					if !strings.Contains(log.String(), want) {
+						t.Errorf("no %q in the log:\n%s", want, log.String())
+					}
+				}
+				stop()
+				time.Sleep(5 * time.Minute)
+				displaced(1, 1)
+			})
+		})
+	}
+}
+
+// TestRotatedStreams: a server that limits the age of streams displaces nothing.
+func TestRotatedStreams(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		server := xdstest.New(t, xdstest.Options{Listen: b.net.Listen, SingleStream: true})
+		set(t, server, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)}))
+		var log strings.Builder
+		cfg := b.config(server)
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		cc := b.dial(cfg)
+		for range 20 {
+			if _, err := call(t, cc); err != nil {
+				t.Fatal(err)
+			}
+			b.occupy(server, 1)() // ends the stream in order
+			time.Sleep(10 * time.Second)
+		}
+		if _, total := server.Streams(); total < 30 || strings.Contains(log.String(), "displace") {
+			t.Errorf("%d streams, want 30 or more without displacement:\n%s", total, log.String())
+		}
+	})
+}
+
+// occupy opens ADS streams like a client that reconnects at once, n times, or until it is stopped if
+// n is 0.
+func (b *bubble) occupy(server *xdstest.Server, n int) (stop func()) {
+	cc, err := grpc.NewClient("passthrough:///"+server.Addr(), b.dialer()...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ctx.Err() == nil && (n == 0 || i < n); i++ {
+			st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx)
+			if err != nil {
+				continue
+			}
+			_ = st.Send(&discoveryv3.DiscoveryRequest{TypeUrl: xdstest.LDS, ResourceNames: []string{target}, Node: &corev3.Node{Id: "other"}})
+			for err == nil {
+				_, err = st.Recv()
+				if n > 0 {
+					break
+				}
+			}
+		}
+	}()
+	if n > 0 {
+		<-done
+	}
+	return func() { cancel(); <-done; cc.Close() }
 }

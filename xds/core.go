@@ -37,7 +37,7 @@ type core struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup // all goroutines of the Client
 
-	// mu guards the state of all parts. It is the only lock of the package besides registry.mu. It is
+	// mu guards the state of all parts. It is the only lock of the package besides registry.mu and openings.mu. It is
 	// held only while memory is accessed, never during a call of a Watcher, gRPC or a resolver.
 	mu      sync.Mutex
 	changes uint64 // incremented by unlock

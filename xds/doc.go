@@ -35,7 +35,7 @@
 //	              └─► pool, server             one per xDS server: pool.go, server.go (backoff)
 //	                    │        channel.go            the gRPC channel, shared with LRS
 //	                    ├─► stream                     one ADS stream: stream.go
-//	                    └─► session                    state across streams: session.go
+//	                    └─► session                    state across streams: session.go, displaced.go
 //	                          └─► subscriptions        one per type: subscription.go, peer.go
 //	                                absence.go, ttl.go      resources that do not come, or expire
 //	                                variant.go              the two variants of ADS
@@ -84,9 +84,9 @@
 //
 // # Locks
 //
-// There are two. registry.mu guards the set of clients and their users.
-// core.mu guards everything in a client. It is taken after registry.mu if
-// both are. It is not held while Watchers, gRPC or a resolver are called, nor
+// There are three. registry.mu guards the set of clients and their users, and openings.mu the times of
+// the latest streams of all clients. core.mu guards everything in a client. It is taken after
+// registry.mu and before openings.mu if both are. It is not held while Watchers, gRPC or a resolver are called, nor
 // while decoding.
 //
 // A lock for each server, cache and target would allow parallelism. But the work under the

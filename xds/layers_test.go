@@ -25,7 +25,7 @@ var layers = []struct {
 	{"targets", "cache", "targets dependencymanager dependency plan cluster aggregate origin hashtables"},
 	{"dns", "cache", "dns"},
 	{"subscriptions", "cache", "serverstatus peer subscription absence ttl variant sotw delta splitresponse slots response members"},
-	{"session", "cache subscriptions", "session stream"},
+	{"session", "cache subscriptions", "session stream displaced"},
 	{"pool", "cache subscriptions session", "server channel pool"},
 	{"authorities", "cache subscriptions session pool", "authority"},
 	{"client", "cache targets dns subscriptions pool authorities", "acquire client view fetch status"},

@@ -79,6 +79,7 @@ func (p *pool) closeAllLocked() {
 	for _, s := range p.servers {
 		p.closeLocked(s)
 	}
+	forgetOpenings(p.core)
 }
 
 // serverStatsLocked returns the state of a server, creating it if necessary.

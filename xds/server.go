@@ -50,6 +50,7 @@ func (s *server) run(ctx context.Context) {
 			// client would get no response as long as there is the other one. The other client then
 			// backs off. The attempt counts as failed, so that the two do not compete all the time.
 			s.core.mu.Lock()
+			s.displacedEndedLocked(err)
 			s.downLocked()
 			s.core.unlock()
 			responded, err = s.attempt(ctx, cc)

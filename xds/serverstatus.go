@@ -6,6 +6,7 @@ package xds
 import (
 	"time"
 
+	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -35,6 +36,10 @@ type ServerStatus struct {
 	Err     error     // of the latest stream that failed or could not be opened
 	ErrTime time.Time // when Err occurred
 
+	// Displaced is when other streams were found to displace the client's, as behind an agent that
+	// accepts one stream; zero once a stream has been open for 3 minutes.
+	Displaced time.Time
+
 	Streams uint64 // opened
 	// Failures is A78's grpc.xds_client.server_failure: how often Connected became false,
 	// or the first stream could not be opened.
@@ -63,8 +68,9 @@ type TypeStatus struct {
 //	 │            failed           └───────responded──────────┘   │
 //	 └────────────────────────────────────────────────────────────┘
 type serverStats struct {
-	status ServerStatus
-	gone   bool // not connected, without a failure so far: see away
+	status       ServerStatus
+	displacement displacement
+	gone         bool // not connected, without a failure so far: see away
 }
 
 // streamOpened is called when a stream has been opened.
@@ -109,4 +115,13 @@ func (r *serverStats) ended(err error) (fresh bool) {
 	fresh = r.status.Connected || r.status.Err == nil || r.status.Err.Error() != err.Error()
 	r.status.Err, r.status.ErrTime = err, time.Now()
 	return fresh
+}
+
+// displacement is the state of the detection of displaced streams: see displaced.go.
+type displacement struct {
+	opened  time.Time    // the current or latest stream
+	times   int          // streams that ended like displaced ones
+	last    time.Time    // when the latest of them ended
+	since   time.Time    // when the condition was detected; zero without it
+	settled timing.Timer // runs while a stream is open and since is set
 }

@@ -86,6 +86,7 @@ func (s *session) openedLocked() {
 	s.up, s.err = true, nil
 	s.sentVersions, s.quiet, s.restarting, s.overlays = false, false, false, s.core.firstOverlays
 	s.stats.streamOpened()
+	s.displacedOpenedLocked()
 	for i := range s.types {
 		t := &s.types[i]
 		t.sent, t.responded, t.lastNack = false, false, rejection{}
@@ -109,6 +110,7 @@ func (s *session) restartLocked() {
 // downLocked is called when there is no stream any more. Timers wait for the next one (T-XDS-7).
 func (s *session) downLocked() {
 	s.up, s.end = false, nil
+	s.stats.displacement.settled.StopLocked()
 	for i := range s.types {
 		t := &s.types[i]
 		t.nackTimer.StopLocked()
@@ -125,6 +127,7 @@ func (s *session) downLocked() {
 // endedLocked is called when a stream has ended, or could not be opened.
 func (s *session) endedLocked(responded bool, err error) {
 	s.downLocked()
+	s.displacedEndedLocked(err)
 	s.cache.reviewLocked()
 	if !responded {
 		s.core.beginLocked(s.unreachable(), "xdslb: an xDS server cannot be reached", logFields{server: s.cfg, typ: noType, err: err})

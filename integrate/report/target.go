@@ -163,6 +163,9 @@ type ServerStatus struct {
 	Since     time.Time `json:"since,omitzero"`
 	Error     string    `json:"error,omitempty"` // of the latest stream that failed
 	ErrorTime time.Time `json:"error_time,omitzero"`
+	// Displaced is when other xDS streams were found to displace the client's, as behind an agent that
+	// accepts one stream. It is zero once a stream has been open for 3 minutes.
+	Displaced time.Time `json:"displaced,omitzero"`
 }
 
 // RolloutStatus is the reason why a channel uses stock, and the way back.

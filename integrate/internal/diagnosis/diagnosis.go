@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/xdslb/xdslb/integrate/report"
 )
@@ -100,6 +101,10 @@ func Find(s *report.TargetStatus) (list []Finding) {
 		}
 	}
 	for _, x := range s.Servers {
+		if x.InUse && !x.Displaced.IsZero() {
+			bad("xDS server %s: other xDS streams displace the client's since %s, so updates are late or do not arrive. Have one xDS client behind the agent: see docs/failures.md.",
+				x.URI, x.Displaced.UTC().Format(time.RFC3339))
+		}
 		switch {
 		case !x.InUse || x.Connected || strings.Contains(s.Error, cmp.Or(x.Error, strconv.Quote(x.URI))):
 		case x.Error == "":

@@ -1,0 +1,113 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+)
+
+// This file detects that other xDS streams displace the client's. Some agents, such as Istio's,
+// accept one stream and end the previous one in order when another one opens. Two clients behind
+// such an agent then displace each other's streams each time that they reconnect.
+
+const (
+	// displacedWithin is the age below which the orderly end of a stream counts. It is longer than
+	// the first backoffs of another XdsClient, during which the stream stays open.
+	displacedWithin = 5 * time.Second
+	// displacedTimes is the number of streams that end so, each within undisplacedAfter of the previous
+	// one.
+	displacedTimes = 3
+	// undisplacedAfter is the age of a stream that ends the condition, and the time after which a
+	// displaced stream no longer counts. It is longer than the longest backoff of another XdsClient.
+	undisplacedAfter = 3 * time.Minute
+)
+
+const (
+	msgDisplaced   = "xdslb: other xDS streams displace the client's"
+	msgUndisplaced = "xdslb: xDS stream no longer displaced"
+)
+
+// displacedOpenedLocked is called when a stream has been opened.
+func (s *session) displacedOpenedLocked() {
+	d := &s.stats.displacement
+	d.opened = time.Now()
+	noteOpening(s.cfg.URI, s.core, d.opened)
+	if d.since.IsZero() {
+		return
+	}
+	s.core.startLocked(&d.settled, undisplacedAfter, func() {
+		s.core.logLocked(slog.LevelInfo, msgUndisplaced, logFields{server: s.cfg, typ: noType}, slog.Duration("after", time.Since(d.since).Round(time.Second)))
+		d.times, d.since = 0, time.Time{}
+		s.stats.status.Displaced = d.since
+	})
+}
+
+// displacedEndedLocked is called when a stream has ended.
+func (s *session) displacedEndedLocked(err error) {
+	d := &s.stats.displacement
+	now := time.Now()
+	by := openedByOther(s.cfg.URI, s.core, now)
+	if !errors.Is(err, errHungUp) {
+		d.times = 0
+		return
+	}
+	if now.Sub(d.opened) >= displacedWithin && !by {
+		return
+	}
+	if now.Sub(d.last) > undisplacedAfter {
+		d.times = 0
+	}
+	d.last = now
+	if d.times++; d.times < displacedTimes || !d.since.IsZero() {
+		return
+	}
+	d.since = now
+	s.stats.status.Displaced = now
+	other := "unknown"
+	if by {
+		other = "another XdsClient of this process"
+	}
+	s.core.logLocked(slog.LevelWarn, msgDisplaced, logFields{server: s.cfg, typ: noType}, slog.String("other", other),
+		slog.String("cause", "the server, for instance Istio's agent, accepts one stream and ends the previous one in order when another one opens; updates are late or do not arrive"),
+		slog.String("remedy", "have one xDS client behind the agent: select all targets of the process or none with XDSLB_ENABLE and XDSLB_DISABLE; do not use a Shadow, "+
+			"an xDS server or client of google.golang.org/grpc/xds, different Config.Policies or ControlPlaneDialOptions, or several processes behind one agent"))
+}
+
+// openings has the latest stream that a client of the process opened to each server, by URI.
+var openings = struct {
+	mu     sync.Mutex
+	latest map[string]opening
+}{latest: map[string]opening{}}
+
+type opening struct {
+	by *core
+	at time.Time
+}
+
+// noteOpening records a stream of a client.
+func noteOpening(uri string, by *core, at time.Time) {
+	openings.mu.Lock()
+	defer openings.mu.Unlock()
+	openings.latest[uri] = opening{by, at}
+}
+
+// openedByOther reports whether another client of the process has opened a stream to a server
+// within the last second.
+func openedByOther(uri string, than *core, now time.Time) bool {
+	openings.mu.Lock()
+	defer openings.mu.Unlock()
+	o, ok := openings.latest[uri]
+	return ok && o.by != than && now.Sub(o.at) < time.Second
+}
+
+// forgetOpenings is called when a client closes.
+func forgetOpenings(of *core) {
+	openings.mu.Lock()
+	defer openings.mu.Unlock()
+	maps.DeleteFunc(openings.latest, func(_ string, o opening) bool { return o.by == of })
+}
