@@ -269,7 +269,8 @@ func TestOverlayReload(t *testing.T) {
 // not known. The client receives them again, on another stream, after the end of the first.
 func TestLateOverlay(t *testing.T) {
 	bothVariants(t, func(t *testing.T, features ...string) {
-		h, cp := only(t, Options{Logger: slog.Default()}, features...)
+		book := &kit.Logs{Level: slog.LevelDebug}
+		h, cp := only(t, Options{Logger: slog.New(book)}, features...)
 		plain := h.watch("svc")
 		cp.serve(targetOf("svc", 1)...)
 		before := plain.got()
@@ -280,6 +281,10 @@ func TestLateOverlay(t *testing.T) {
 		}
 		if n := cp.opened(); n != 2 {
 			t.Errorf("%d streams, want 2, one after the other", n)
+		}
+		book.WantOne(t, "DEBUG", "ended the stream", "overlay")
+		if lines := book.With("Canceled"); len(lines) > 0 {
+			t.Errorf("the client's own end of a stream is logged as an error: %q", lines)
 		}
 		if after := plain.got(); after.updates != before.updates || after.config != before.config {
 			t.Error("the channel without an overlay has another configuration")

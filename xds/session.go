@@ -5,6 +5,7 @@ package xds
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"log/slog"
 	"time"
@@ -33,9 +34,9 @@ type session struct {
 	quiet    bool      // the server has nothing to send on this stream: see onResponseTimeoutLocked
 	err      error     // why there is no stream; nil at the beginning of the first attempt
 
-	end        context.CancelFunc // ends the stream; nil without one
-	restarting bool               // end was called, for another stream
-	overlays   int                // core.firstOverlays when the stream was opened
+	end      context.CancelFunc // ends the stream; nil without one
+	cause    error              // why the client has ended the stream, for another one; otherwise nil
+	overlays int                // core.firstOverlays when the stream was opened
 }
 
 // initLocked initializes the state of a server that is not in use yet.
@@ -84,7 +85,7 @@ func (s *session) demandLocked() (lacking, idle bool) {
 // openedLocked prepares for a new stream: there is no nonce, and all types are dirty.
 func (s *session) openedLocked() {
 	s.up, s.err = true, nil
-	s.sentVersions, s.quiet, s.restarting, s.overlays = false, false, false, s.core.firstOverlays
+	s.sentVersions, s.quiet, s.cause, s.overlays = false, false, nil, s.core.firstOverlays
 	s.stats.streamOpened()
 	s.displacedOpenedLocked()
 	for i := range s.types {
@@ -100,9 +101,16 @@ func (s *session) openedLocked() {
 // restartLocked ends the stream so that the server sends the resources again whose bytes are not known.
 // It sends them on a stream that was opened since there is an overlay.
 func (s *session) restartLocked() {
-	if s.end != nil && !s.restarting && s.overlays != s.core.firstOverlays {
+	if s.end != nil && s.cause == nil && s.overlays != s.core.firstOverlays {
 		s.core.logLocked(slog.LevelInfo, "xdslb: opening another stream to receive resources again, since a channel has an overlay", logFields{server: s.cfg, typ: noType})
-		s.restarting = true
+		s.endStreamLocked(errors.New("a channel has an overlay"))
+	}
+}
+
+// endStreamLocked ends the stream, for another one.
+func (s *session) endStreamLocked(cause error) {
+	if s.end != nil && s.cause == nil {
+		s.cause = cause
 		s.end()
 	}
 }
@@ -129,6 +137,11 @@ func (s *session) endedLocked(responded bool, err error) {
 	s.downLocked()
 	s.displacedEndedLocked(err)
 	s.cache.reviewLocked()
+	if s.cause != nil {
+		s.core.logLocked(slog.LevelDebug, "xdslb: the client ended the stream of an xDS server", logFields{server: s.cfg, typ: noType, err: s.cause})
+		s.cause = nil
+		return
+	}
 	if !responded {
 		s.core.beginLocked(s.unreachable(), "xdslb: an xDS server cannot be reached", logFields{server: s.cfg, typ: noType, err: err})
 		s.failedLocked(err)
@@ -189,7 +202,7 @@ func (s *session) reachedLocked() {
 // wasQuietLocked reports whether the server had nothing to send on the stream, or the client has
 // ended it. It is false once the server has to send a resource.
 func (s *session) wasQuietLocked() bool {
-	if s.restarting {
+	if s.cause != nil {
 		return true
 	}
 	lacking, _ := s.demandLocked()

@@ -105,7 +105,7 @@ func (st *stream) startTimers() (stop func()) {
 	var check func()
 	check = func() {
 		if s.lacksCollectionsLocked() {
-			st.cancel()
+			s.endStreamLocked(errors.New("collections require the wanted variant of ADS"))
 		}
 		s.core.startLocked(&retry, variantRetry, check)
 	}
