@@ -96,7 +96,7 @@ func (a *authority) waitingLocked(e *entry) error {
 
 // collectionsLocked implements source. If the first server has no stream, the wanted variant counts.
 func (a *authority) collectionsLocked() bool {
-	v := a.core.wantedVariantLocked(a.chain[0])
+	v := wantedVariantLocked(a.chain[0], &a.core.combined)
 	if s := a.pool.servers[a.chain[0].Key()]; s != nil && s.up {
 		v = s.variant
 	}

@@ -45,7 +45,7 @@ func (s *session) initLocked(core *core, cache *cache, cfg *bootstrap.Server, r 
 	for i := range s.types {
 		s.types[i] = subscriptions{peer: &s.peer, typ: resource.Type(i), counts: &r.status.Types[i], subs: map[string]*subscription{}}
 	}
-	s.setVariantLocked(core.wantedVariantLocked(cfg))
+	s.setVariantLocked(wantedVariantLocked(cfg, &core.combined))
 }
 
 // entriesLocked visits the entries that are subscribed to.
@@ -247,7 +247,7 @@ func (s *session) switchVariantLocked(err error) bool {
 	next := alternate(s.variant)
 	s.core.logLocked(slog.LevelInfo, "xdslb: an xDS server does not implement a variant of ADS, trying the other", logFields{server: s.cfg, typ: noType, err: err},
 		slog.String("variant", s.variant.String()), slog.String("other", next.String()))
-	if s.variant == s.core.wantedVariantLocked(s.cfg) {
+	if s.variant == wantedVariantLocked(s.cfg, &s.core.combined) {
 		s.refused = time.Now()
 	}
 	s.setVariantLocked(next)
@@ -260,7 +260,7 @@ func (s *session) switchVariantLocked(err error) bool {
 // retryVariantLocked switches the next stream to the wanted variant, if the server has not refused
 // it for a while: the refusal may have been the answer of a proxy, or of an earlier version.
 func (s *session) retryVariantLocked() {
-	if want := s.core.wantedVariantLocked(s.cfg); s.variant != want && time.Since(s.refused) >= variantRetry {
+	if want := wantedVariantLocked(s.cfg, &s.core.combined); s.variant != want && time.Since(s.refused) >= variantRetry {
 		s.switched = false
 		s.setVariantLocked(want)
 		s.cache.reviewLocked()
@@ -286,7 +286,7 @@ func (s *session) setVariantLocked(v variant) {
 // lacksCollectionsLocked reports whether there are collections that cannot be subscribed to in the
 // present variant, but in the wanted one.
 func (s *session) lacksCollectionsLocked() bool {
-	if s.variant == s.core.wantedVariantLocked(s.cfg) || s.variant.collections() {
+	if s.variant == wantedVariantLocked(s.cfg, &s.core.combined) || s.variant.collections() {
 		return false
 	}
 	return len(s.types[resource.LbEndpointType].subs) > 0 || s.cache.refusedCollectionsLocked()

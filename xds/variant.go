@@ -95,8 +95,8 @@ type request interface {
 }
 
 // wantedVariantLocked returns the variant that the bootstrap and the options request for a server.
-func (c *core) wantedVariantLocked(cfg *bootstrap.Server) variant {
-	if cfg.Delta || c.combined.delta {
+func wantedVariantLocked(cfg *bootstrap.Server, o *combined) variant {
+	if cfg.Delta || o.delta {
 		return delta{}
 	}
 	return sotw{}
