@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
-	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/timing"
 )
 
@@ -88,16 +87,6 @@ func (c *Client) close() {
 // Watch is View.Watch without an overlay and with the zero TargetOptions.
 func (c *Client) Watch(listener, authority string, w Watcher) (cancel func()) {
 	return View{client: c}.Watch(listener, authority, w)
-}
-
-// Waiting is View.Waiting without an overlay and with the zero TargetOptions.
-func (c *Client) Waiting(listener, authority string) error {
-	return View{client: c}.Waiting(listener, authority)
-}
-
-// Events is View.Events without an overlay and with the zero TargetOptions.
-func (c *Client) Events(listener, authority string) []eventlog.Event {
-	return View{client: c}.Events(listener, authority)
 }
 
 // ResolveNow requests another lookup of the names of all LOGICAL_DNS clusters (A74). It does

@@ -4,15 +4,8 @@
 package xds
 
 import (
-	"context"
-
 	"github.com/xdslb/xdslb/picker"
 )
-
-// Fetch is View.Fetch without an overlay and with the zero TargetOptions.
-func (c *Client) Fetch(ctx context.Context, listener, authority string) (*picker.Config, error) {
-	return View{client: c}.Fetch(ctx, listener, authority)
-}
 
 // settled returns the outcome of a target that is watched: see targets.settledLocked.
 func (c *Client) settled(key targetKey) (cfg *picker.Config, evaluated chan struct{}, err error) {

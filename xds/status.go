@@ -77,11 +77,6 @@ func (c *Client) CountResources() map[ResourceKind]int {
 	return c.counted
 }
 
-// TargetResources is View.TargetResources without an overlay and with the zero TargetOptions.
-func (c *Client) TargetResources(listener, authority string) iter.Seq[ResourceStatus] {
-	return View{client: c}.TargetResources(listener, authority)
-}
-
 // Servers returns the servers of the bootstrap that the client has used, in the order of the
 // bootstrap; servers of authorities follow, by the names of the authorities.
 func (c *Client) Servers() []ServerStatus {

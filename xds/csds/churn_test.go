@@ -60,7 +60,7 @@ func whileResourcesChange(t *testing.T, delta bool) {
 			name := fmt.Sprint("svc", rng.IntN(4))
 			cancel := c.Watch(name, name, nobody{})
 			time.Sleep(time.Duration(rng.IntN(5)) * time.Millisecond)
-			c.Events(name, name)
+			c.View(nil, "").Events(name, name)
 			c.Servers()
 			cancel()
 		})

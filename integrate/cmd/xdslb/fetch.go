@@ -70,13 +70,14 @@ func (e *env) fetch(boot []byte, target string, opts *bootstrapFlag, timeout tim
 	}
 	client := xds.Acquire(cfg, xds.Options{Filter: rpc.FilterType, Delta: opts.delta, AcceptHostnames: opts.hostnames, Linger: -1, Logger: silent})
 	defer client.Release()
-	defer client.Watch(listener, authority, keep{})()
+	view := client.View(nil, "")
+	defer view.Watch(listener, authority, keep{})()
 	ctx, cancel := context.WithTimeout(e.ctx, timeout)
 	defer cancel()
 	defer e.progress("waiting for %s of %s", listener, cfg.Servers[0].URI)()
-	_, unserved := client.Fetch(ctx, listener, authority)
+	_, unserved := view.Fetch(ctx, listener, authority)
 	if ctx.Err() != nil {
-		if unserved = client.Waiting(listener, authority); unserved == nil {
+		if unserved = view.Waiting(listener, authority); unserved == nil {
 			unserved = fmt.Errorf("no response within %v", timeout)
 		}
 	}
