@@ -234,3 +234,30 @@ func TestPerTryTimeoutEjects(t *testing.T) {
 		}
 	})
 }
+
+// TestPerTryTimeoutAfterUpdate: further attempts at an RPC keep its per_try_timeout after an update to
+// routes without interceptors.
+func TestPerTryTimeoutAfterUpdate(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		opts, attempts := stalling(2)
+		backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: b.net.Listen, Server: opts})
+		control := b.control()
+		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		plain := r.Routes
+		r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig(target, perTry("5xx"))}
+		set(t, control, r)
+		cc := b.dial(b.config(control))
+		if err := integrate.WaitReady(t.Context(), cc, testgrpc.TestService_UnaryCall_FullMethodName); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(50*time.Millisecond, func() {
+			r.Routes = plain
+			set(t, control, r)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if _, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, new(testgrpc.SimpleRequest)); err != nil || attempts.Load() != 3 {
+			t.Errorf("the RPC ends after %d attempts with %v, want success of the third", attempts.Load(), err)
+		}
+	})
+}

@@ -47,9 +47,10 @@ type leg struct {
 	ctx    context.Context
 	method string
 	rpc    *modelRPC // nil until it has picked
-	picked time.Time
+	since  time.Time // when its time began
 	ended  time.Time // when it was canceled
-	timed  bool      // its time began with the pick
+	timed  bool      // its time is limited
+	blind  bool      // there were no Plans when it began, so that its time began then
 	over   bool
 	end    chan error
 	id     string
@@ -66,7 +67,8 @@ type sky struct {
 	aloft   []*leg // have picked
 	held    []*leg // take their time before they pick
 	gates   map[gateKey]*gate
-	closed  []*gate // of configurations that are gone
+	closed  []*gate     // of configurations that are gone
+	plans   func() bool // whether the balancer has Plans
 
 	mu       sync.Mutex // guards what follows, and the asked, ended and err of flights
 	arriving []*leg
@@ -158,7 +160,7 @@ func (s *sky) fly(ctx context.Context, f *flight, table *rpc.Table, reply any) {
 
 // attempt is one attempt, which control has pick, and end unless it is canceled.
 func (s *sky) attempt(ctx context.Context, method string, f *flight, opts []grpc.CallOption) error {
-	l := &leg{of: f, ctx: ctx, method: method, end: make(chan error, 1)}
+	l := &leg{of: f, ctx: ctx, method: method, end: make(chan error, 1), since: time.Now(), blind: !s.plans()}
 	s.mu.Lock()
 	f.asked++
 	s.legs++
@@ -252,7 +254,10 @@ func (t *trial) pickLeg(l *leg) {
 		r.done = func(balancer.DoneInfo) {}
 	}
 	r.authority = strings.Join(res.Metadata[authorityKey], ",")
-	l.rpc, l.picked, l.timed = r, time.Now(), l.of.timed && hasPlans(t.lb)
+	l.rpc, l.timed = r, l.of.timed && (l.blind || hasPlans(t.lb))
+	if !l.blind {
+		l.since = time.Now()
+	}
 	if l.of.trip != nil {
 		t.follow(l, r.conn, nil)
 	}
@@ -304,7 +309,7 @@ func (t *trial) checkTimeout(l *leg) {
 	if l.rpc == nil || l.of.nested {
 		return
 	}
-	age, cause := l.ended.Sub(l.picked), context.Cause(l.ctx)
+	age, cause := l.ended.Sub(l.since), context.Cause(l.ctx)
 	if exceeded := cause != nil && strings.Contains(cause.Error(), "per_try_timeout"); exceeded && (age != tryTimeout || !l.timed && (l.of.trip == nil || !l.of.trip.unserved)) || l.timed && age > tryTimeout {
 		t.Fatalf("attempt %s of %s, limited: %v, is canceled after %v: %v", l.id, l.of.cluster, l.timed, age, cause)
 	}
@@ -313,8 +318,8 @@ func (t *trial) checkTimeout(l *leg) {
 // checkTries checks that no attempt in flight has exceeded its time.
 func (t *trial) checkTries() {
 	for _, l := range t.sky.aloft {
-		if l.timed && time.Since(l.picked) >= tryTimeout {
-			t.Fatalf("attempt %s of %s is in flight after %v", l.id, l.of.cluster, time.Since(l.picked))
+		if l.timed && time.Since(l.since) >= tryTimeout {
+			t.Fatalf("attempt %s of %s is in flight after %v", l.id, l.of.cluster, time.Since(l.since))
 		}
 	}
 }

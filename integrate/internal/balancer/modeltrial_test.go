@@ -94,6 +94,8 @@ func (t *trial) start() {
 	t.grpc = &modelChannel{backends: newModelHealth(), settings: func(number int) int { return t.leafOf(number).sentTLS }, shake: t.handshake}
 	t.lb, t.source = newModelBalancer(t.grpc, t.options, t.creds, t.servers.intercept)
 	t.grpc.called = t.lookFrom(t.lb)
+	lb := t.lb
+	t.sky.plans = func() bool { return hasPlans(lb) }
 	t.shadow.begin()
 	t.push()
 }

@@ -95,18 +95,31 @@ func (t *tryTimer) cause(err error) error {
 }
 
 // timedAttempt makes one attempt with a limited time. The pick starts the time, or the attempt itself if
-// a filter has replaced the context, so that picks do not find the RPC.
+// picks do not find the RPC.
 func (r unaryRPC) timedAttempt() error {
 	ctx, timer := r.call.plan.timed(r.ctx)
 	if timer == nil {
 		return r.attempt()
 	}
 	defer timer.release()
-	if callIn(ctx) != r.call {
+	if !r.call.foundByPicks(ctx) {
 		timer.start()
 	}
 	r.ctx = context.WithValue(ctx, tryTimerKey{r.call}, timer)
 	return timer.cause(r.attempt())
+}
+
+// foundByPicks reports whether picks find the RPC: no filter has replaced the context of its attempt,
+// and the latest configuration has Plans.
+func (c *Call) foundByPicks(ctx context.Context) bool {
+	if callIn(ctx) != c {
+		return false
+	}
+	if ch := c.channel(); ch != nil {
+		t := ch.Current()
+		return t == nil || t.Plans != nil
+	}
+	return true
 }
 
 // startTime starts the time of the attempt with this context, if it is limited.
