@@ -92,7 +92,7 @@ func TestNotHandedOver(t *testing.T) {
 		if got := metricsOfRollout(metrics, name, variable); got != [2]float64{0, 2} {
 			t.Errorf("the metrics count %v channels handed over, and not; want 0 and 2", got)
 		}
-		logs.WantOne(t, "ERROR xdslb: channels of a target not handed to google.golang.org/grpc/xds", name, variable, cause)
+		logs.WantOne(t, "ERROR xdslb: channels of a target stay with xdslb", name, variable, cause)
 	})
 }
 

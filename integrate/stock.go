@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"google.golang.org/grpc"
@@ -32,7 +33,7 @@ func (b *resolverBuilder) buildByVerdict(v *report.RolloutStatus, target resolve
 		return nil, errors.New("xdslb: the resolver of google.golang.org/grpc/xds leads back to xdslb")
 	}
 	r, err := b.buildStock(v, target, cc, opts)
-	rollout.NoteOutcome(target, v, err, b.opts.Logger)
+	rollout.NoteOutcome(target, v, len(b.opts.Overlay) > 0 || os.Getenv("XDSLB_OVERLAY") != "", err, b.opts.Logger)
 	if err != nil {
 		failed := *v
 		failed.Failed = err.Error()

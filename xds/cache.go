@@ -234,6 +234,7 @@ func (c *cache) forgetLocked(e *entry) {
 		return
 	}
 	e.stopLocked()
+	c.core.endLocked(e.unavailable(), "xdslb: resource no longer used", logFields{typ: e.key.typ, name: e.key.name})
 	c.core.log.EndState(e.unavailable())
 	if c.entries[e.key] == e {
 		delete(c.entries, e.key)

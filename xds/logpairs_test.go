@@ -68,6 +68,19 @@ var logIncidents = map[string]struct {
 	},
 }
 
+// TestLogUnused checks that the log has the end of a condition of a resource that is not used any more.
+func TestLogUnused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		book := &kit.Logs{}
+		h, _ := only(t, Options{Linger: -1, Logger: slog.New(book)})
+		w := h.watch("late")
+		advance(time.Minute)
+		w.cancel()
+		advance(time.Minute)
+		book.WantPair(t, kit.LogPair{Begin: "WARN xdslb: resource not received from xDS server", End: "INFO xdslb: resource no longer used"}, "type=Listener", "resource=late")
+	})
+}
+
 // TestLogPairs checks that the log has a line for the beginning and the end of each condition of
 // the control plane that failures.md lists, and one more of each if it repeats.
 func TestLogPairs(t *testing.T) {

@@ -93,7 +93,7 @@ func TestSwitch(t *testing.T) {
 				if tt.agent == stockAgent {
 					want = 1
 				}
-				if n := len(lines.With("hands the channels of a target to google.golang.org/grpc/xds", name)); n != want {
+				if n := len(lines.With("channels of a target handed to google.golang.org/grpc/xds", name)); n != want {
 					t.Errorf("%d lines in the log, want %d", n, want)
 				}
 			})

@@ -105,7 +105,7 @@ func TestNoBootstrapForStock(t *testing.T) {
 		t.Errorf("the metric counts %v channels that were not handed over, want 1", n)
 	}
 	kit.WaitFor(t, "an error in the log", func() bool {
-		return len(lines.With("ERROR xdslb: channels of a target not handed to google.golang.org/grpc/xds", name, `XDSLB_DISABLE has "all"`)) == 1
+		return len(lines.With("ERROR xdslb: channels of a target stay with xdslb", name, `XDSLB_DISABLE has "all"`)) == 1
 	})
 	if got := requests.asked(name); got != ourAgent {
 		t.Errorf("clients of the control plane are %q, want %q", got, ourAgent)

@@ -204,7 +204,7 @@ func (o *Overlay) Select(target string) *Selection {
 	}
 	var s *Selection
 	for _, p := range o.patches {
-		if !p.target.matchTarget(target) {
+		if !glob(plainScheme(string(p.target))).match(plainScheme(target)) {
 			continue
 		}
 		if s == nil {
@@ -213,13 +213,6 @@ func (o *Overlay) Select(target string) *Selection {
 		s.byKind[p.kind] = append(s.byKind[p.kind], p)
 	}
 	return s
-}
-
-// HasTarget reports whether the patch is for channels with a target.
-func (p Patch) HasTarget(target string) bool { return glob(p.Target).matchTarget(target) }
-
-func (g glob) matchTarget(target string) bool {
-	return glob(plainScheme(string(g))).match(plainScheme(target))
 }
 
 func plainScheme(target string) string {

@@ -204,8 +204,10 @@ func (v *viewer) show(get func(context.Context) (*debug.Document, error)) (found
 		done()
 		switch {
 		case err == nil:
-			v.filter(d)
-			if err := v.view(d); err != nil {
+			if err = v.filter(d); err == nil || !v.once {
+				err = v.view(d)
+			}
+			if err != nil {
 				return false, err
 			}
 		case v.previous == nil:
@@ -222,8 +224,12 @@ func (v *viewer) show(get func(context.Context) (*debug.Document, error)) (found
 	}
 }
 
-// filter counts the channels, removes those that are not shown, and sorts the rest by errors.
-func (v *viewer) filter(d *debug.Document) {
+// filter counts the channels, removes those that are not shown, and sorts the rest by errors. It fails if
+// no channel has the target.
+func (v *viewer) filter(d *debug.Document) error {
+	if !slices.ContainsFunc(d.Channels, func(s integrate.TargetStatus) bool { return strings.Contains(s.Target, v.target) }) && v.target != "" {
+		return fmt.Errorf("none of the %d channels has a target that contains %q", len(d.Channels), v.target)
+	}
 	v.total, v.failing = len(d.Channels), 0
 	for i := range d.Channels {
 		if hasErrors(&d.Channels[i]) {
@@ -238,6 +244,7 @@ func (v *viewer) filter(d *debug.Document) {
 		y, _ := diagnosis.Count(diagnosis.Find(&b))
 		return y - x
 	})
+	return nil
 }
 
 // pause waits for an interval, or until the context ends.

@@ -34,12 +34,13 @@ import (
 var checkCommand = command{
 	name: "check", args: "[TARGET]", summary: "check the bootstrap, its files and its servers",
 	about: "Reads the bootstrap and the overlay like a channel, and all files that the\n" +
-		"bootstrap names. It checks that\n" +
-		"certificates are valid, when they expire, and that the client certificate was\n" +
-		"issued by the roots. Then it connects to each xDS server and opens an ADS stream\n" +
-		"without requests, in the variant that a client would use first, and in the other\n" +
-		"one if the server does not implement it. With a target, it shows which of the\n" +
-		"target's resources the overlay changes. The exit code is 1 if there are problems.",
+		"bootstrap names. It checks that certificates are valid, when they expire, and\n" +
+		"that the client certificate was issued by the roots. Then it connects to each xDS\n" +
+		"server and opens an ADS stream without requests, in the variant that a client\n" +
+		"would use first, and in the other one if the server does not implement it. With a\n" +
+		"target, it checks that the control plane sends valid resources for it, and shows\n" +
+		"which of them the overlay changes. The exit code is 1 if there are failures or\n" +
+		"warnings.",
 	example: "xdslb check -b /etc/xds/bootstrap.json -expiry 168h",
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var boot bootstrapFlag
@@ -53,13 +54,13 @@ var checkCommand = command{
 				return false, want(args)
 			}
 			c := &checker{e: e, expiry: *expiry}
-			o, patchText := c.overlay(*patches)
+			patchText := c.overlay(*patches)
 			cfg, document := c.bootstrap(&boot)
 			if cfg != nil && !*offline {
 				c.servers(cfg, boot.delta, *timeout)
 			}
 			if len(args) == 1 && !c.failed() {
-				c.target(fullTarget(args[0]), document, &boot, *timeout, o, patchText)
+				c.target(fullTarget(args[0]), document, &boot, *timeout, patchText)
 			}
 			if e.json {
 				return c.wrong(), e.printJSON(c.Findings)
@@ -74,7 +75,7 @@ var checkCommand = command{
 
 // Finding is a result of check.
 type Finding struct {
-	Verdict string `json:"verdict"` // "ok", "warn" or "FAIL"
+	Verdict string `json:"verdict"` // "ok", "info", "warn" or "FAIL"
 	What    string `json:"what"`    // checked item
 	Text    string `json:"text"`
 }
@@ -92,7 +93,7 @@ func (c *checker) add(verdict, what, format string, args ...any) {
 
 // wrong reports whether there are failures or warnings.
 func (c *checker) wrong() bool {
-	return slices.ContainsFunc(c.Findings, func(f Finding) bool { return f.Verdict != "ok" })
+	return slices.ContainsFunc(c.Findings, func(f Finding) bool { return f.Verdict == "warn" || f.Verdict == "FAIL" })
 }
 
 // failed reports whether there are failures.
@@ -100,28 +101,28 @@ func (c *checker) failed() bool {
 	return slices.ContainsFunc(c.Findings, func(f Finding) bool { return f.Verdict == "FAIL" })
 }
 
-// overlay checks the file of the overlay, if there is one, and returns the overlay and its text.
-func (c *checker) overlay(file string) (*overlay.Overlay, []byte) {
+// overlay checks the file of the overlay, if there is one, and returns its text.
+func (c *checker) overlay(file string) []byte {
 	if file == "" {
-		return nil, nil
+		return nil
 	}
 	text, err := readFile(file)
 	if err != nil {
 		c.add("FAIL", "overlay", "%v", err)
-		return nil, nil
+		return nil
 	}
 	o, err := overlay.Parse("file "+file, text)
 	if err != nil {
 		c.add("FAIL", "overlay", "%v", err)
-		return nil, nil
+		return nil
 	}
 	c.add("ok", "overlay", "%s, patches: %d", file, len(o.Patches()))
-	return o, text
+	return text
 }
 
 // target requests the resources of a target, and shows the effect of the overlay, whose text is given,
 // on them.
-func (c *checker) target(target string, document []byte, boot *bootstrapFlag, timeout time.Duration, o *overlay.Overlay, text []byte) {
+func (c *checker) target(target string, document []byte, boot *bootstrapFlag, timeout time.Duration, text []byte) {
 	_ = os.Unsetenv("XDSLB_OVERLAY") // its file may have changed since it was read
 	resources, err := c.e.fetch(document, target, boot, timeout)
 	if err != nil {
@@ -136,14 +137,13 @@ func (c *checker) target(target string, document []byte, boot *bootstrapFlag, ti
 		return
 	}
 	c.add("ok", "target "+target, "clusters: %d", len(s.Clusters))
-	patches := o.Patches()
 	for i := range s.Overlay {
 		p, verdict := &s.Overlay[i], "ok"
 		switch {
 		case p.Skipped != nil:
 			verdict = "FAIL"
-		case p.Changed == nil && p.Unchanged == nil && patches[i].HasTarget(target):
-			verdict = "warn"
+		case p.Changed == nil && p.Unchanged == nil:
+			verdict = "info" // overlays may be for several targets
 		}
 		c.add(verdict, fmt.Sprintf("patches[%d]", i), "%s", p.Effect())
 	}

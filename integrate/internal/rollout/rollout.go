@@ -157,13 +157,17 @@ func Verdict(target resolver.Target, logger *slog.Logger) *report.RolloutStatus 
 }
 
 // NoteOutcome logs, once for each target and reason, that a channel was handed over or, with
-// the error, that it was not.
-func NoteOutcome(target resolver.Target, v *report.RolloutStatus, err error, logger *slog.Logger) {
+// the error, that it was not. patched is whether the channel has an overlay, which stock does not apply.
+func NoteOutcome(target resolver.Target, v *report.RolloutStatus, patched bool, err error, logger *slog.Logger) {
 	if err != nil {
-		note(logger, slog.LevelError, "xdslb: channels of a target not handed to google.golang.org/grpc/xds", v.Why(), target.String(), "error", err)
+		note(logger, slog.LevelError, "xdslb: channels of a target stay with xdslb, since google.golang.org/grpc/xds cannot serve them", v.Why(), target.String(), "error", err)
 		return
 	}
-	note(logger, slog.LevelWarn, "xdslb: the environment hands the channels of a target to google.golang.org/grpc/xds", v.Why(), target.String())
+	var lost []any
+	if patched {
+		lost = []any{"without", "the patches of Config.Overlay and XDSLB_OVERLAY"}
+	}
+	note(logger, slog.LevelWarn, "xdslb: channels of a target handed to google.golang.org/grpc/xds", v.Why(), target.String(), lost...)
 }
 
 // NoteTLS logs, once for each target, the TLS settings that stock ignores until environment
