@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package shadow compares where a channel of google.golang.org/grpc/xds sends RPCs with where
-// xdslb would send them. It is a trial before a roll-out, without any risk.
+// xdslb would send them, for a trial before a roll-out. It changes no RPC and connects to no backend. It
+// opens another stream to the control plane, so it is not for programs behind Istio's agent.
 //
 //	s, err := shadow.New(integrate.Config{})
 //	cc, err := grpc.NewClient("xds:///orders:8080", append(opts, s.DialOptions()...)...)
@@ -72,12 +73,16 @@ const (
 	Weights = shadowing.Weights
 )
 
-// Report contains the results of a Shadow so far.
+// Report contains the results of a Shadow so far: Calls, the number of compared RPCs; Pending, those of
+// them with differences that are not settled yet; Differences, a map of the number of differences of
+// each Kind; and Weights, a list of the Shifts of the current configuration.
 type Report = shadowing.Report
 
 // Shift is a priority of a cluster whose endpoints get other shares of the RPCs from xdslb than
 // from grpc-go, because their weights differ. The shares are those of equally loaded endpoints
-// that are all READY, without zone-aware routing.
+// that are all READY, without zone-aware routing. Its fields are Cluster, Priority, Moved, the share of
+// the RPCs that go to other endpoints, from 0 to 1, and Endpoints, those with the largest changes, each
+// with Addr, Weight, and its shares Stock and Xdslb.
 type Shift = weights.Shift
 
 // New returns a Shadow. It uses the Logger, IgnoreEndpointWeights and the fields of the

@@ -154,9 +154,9 @@ func (p *parse) channelCreds(server value, s *Server) (plain bool) {
 // supportedChannelCreds is the advice for a list without a supported type.
 func (p *parse) supportedChannelCreds() string {
 	if p.channelBuilder(googleDefault) != nil {
-		return `add an entry of type "insecure", "tls" or "google_default", or make the program register the type that is meant`
+		return `add an entry of type "insecure", "tls" or "google_default", or register a supported type with grpc-go in the program`
 	}
-	return `add an entry of type "insecure" or "tls", or make the program supply the type that is meant (bootstrap.Parser.ChannelCreds)`
+	return `add an entry of type "insecure" or "tls", or supply another type in the program (bootstrap.Parser.ChannelCreds)`
 }
 
 // callCreds reads call_creds of a server: all supported types are used (A97).

@@ -101,7 +101,7 @@ func syntaxError(source string, data []byte, err error) *Error {
 	e := &Error{Source: source, Path: position(data[:offset]), Problem: "is not JSON: the text ends too early", cause: err}
 	if offset < len(data) {
 		r, _ := utf8.DecodeRune(data[offset:])
-		e.Problem = fmt.Sprintf("is not JSON: %q cannot stand here", r)
+		e.Problem = fmt.Sprintf("is not JSON: unexpected %q", r)
 	}
 	e.Fix = syntaxHint(bytes.TrimSpace(data[:offset]), data[offset:])
 	return e

@@ -36,6 +36,8 @@ var stable = []string{
 	"integrate/attemptlabels",
 	"integrate/debug",
 	"integrate/probe",
+	"integrate/report",
+	"integrate/shadow",
 	"integrate/stockmetrics",
 	"integrate/stockmetrics/withstock",
 	"xds/csds",

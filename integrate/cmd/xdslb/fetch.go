@@ -74,7 +74,7 @@ func (e *env) fetch(boot []byte, target string, opts *bootstrapFlag, timeout tim
 	defer view.Watch(listener, authority, keep{})()
 	ctx, cancel := context.WithTimeout(e.ctx, timeout)
 	defer cancel()
-	defer e.progress("waiting for %s of %s", listener, cfg.Servers[0].URI)()
+	defer e.progress("waiting for %s to send Listener %s", cfg.Servers[0].URI, listener)()
 	_, unserved := view.Fetch(ctx, listener, authority)
 	if ctx.Err() != nil {
 		if unserved = view.Waiting(listener, authority); unserved == nil {
