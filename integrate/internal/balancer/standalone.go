@@ -4,7 +4,6 @@
 package balancer
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -107,7 +106,6 @@ func (s standaloneBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOpti
 type standalone struct {
 	*Balancer
 	name string
-	book addressBook
 }
 
 // UpdateClientConnState implements balancer.Balancer.
@@ -116,12 +114,11 @@ func (s *standalone) UpdateClientConnState(ccs balancer.ClientConnState) error {
 	if !ok {
 		return fmt.Errorf("xdslb: LB config has type %T", ccs.BalancerConfig)
 	}
-	book, endpoints := s.book.enter(ccs.ResolverState.Endpoints)
+	book, endpoints := enter(ccs.ResolverState.Endpoints)
 	if len(endpoints) == 0 {
 		s.Error(errors.New("the resolver has no endpoints"))
 		return balancer.ErrBadResolverState
 	}
-	s.book = book
 	s.lock()
 	s.resolved = book.resolved
 	s.unlock()
@@ -147,22 +144,24 @@ func (s *standalone) ResolverError(err error) {
 	}
 }
 
-// enter returns the book of a list of endpoints, with the entries of the receiver for the
-// endpoints that it has, and the endpoints in the kernel's form. Duplicate addresses are
-// skipped.
-func (a addressBook) enter(list []resolver.Endpoint) (addressBook, []picker.Endpoint) {
-	next := addressBook{made: a.made}
+// enter returns the addresses of a list of endpoints, and the endpoints in the kernel's form.
+// Duplicate addresses are skipped.
+func enter(list []resolver.Endpoint) (addressBook, []picker.Endpoint) {
+	book := addressBook{}
 	endpoints := make([]picker.Endpoint, 0, len(list))
 	for _, ep := range list {
 		var out picker.Endpoint
 		var extra picker.EndpointExtra
 		for _, addr := range ep.Addresses {
-			switch key, fresh := next.add(&a, addr); {
-			case !fresh:
-			case !out.Addr.IsValid():
-				out.Addr, extra.HashKey = key, addr.Addr
-			default:
+			key := kernelAddr(addr)
+			if _, again := book[key]; again {
+				continue
+			}
+			book[key] = addr
+			if out.Addr.IsValid() {
 				extra.Addrs = append(extra.Addrs, key)
+			} else {
+				out.Addr, extra.HashKey = key, addr.Addr
 			}
 		}
 		if !out.Addr.IsValid() {
@@ -171,58 +170,30 @@ func (a addressBook) enter(list []resolver.Endpoint) (addressBook, []picker.Endp
 		if key := ringhash.HashKey(ep); key != "" {
 			extra.HashKey = key
 		}
-		if extra.HashKey != out.Addr.String() || len(extra.Addrs) > 0 {
+		if extra.HashKey != picker.AddrText(out.Addr) || len(extra.Addrs) > 0 {
 			out.Extra = &extra
 		}
 		out.Weight = max(weight.FromEndpoint(ep).Weight, 1)
 		endpoints = append(endpoints, out)
 	}
-	return next, endpoints
+	return book, endpoints
 }
 
-// addressBook translates the addresses of a resolver, which may be names, sockets or any form
-// that the channel's dialer supports, to the form that the kernel has for addresses. IP
-// addresses with a port are kept; other addresses get an unused address from the range reserved
-// for discarding (RFC 6666).
-type addressBook struct {
-	made  uint64 // number of made-up addresses
-	byKey map[netip.AddrPort]resolver.Address
-	keys  map[addressName]netip.AddrPort
-}
-
-// addressName identifies an address. Attributes are not part of it: connections survive their
-// change.
-type addressName struct{ addr, serverName string }
-
-// add enters an address under the key that it had in old, if any. It reports
-// whether it is new to the book.
-func (a *addressBook) add(old *addressBook, addr resolver.Address) (key netip.AddrPort, fresh bool) {
-	name := addressName{addr.Addr, addr.ServerName}
-	if key, ok := a.keys[name]; ok {
-		return key, false
-	}
-	key, ok := old.keys[name]
-	if !ok {
-		key = a.key(name)
-	}
-	if a.keys == nil {
-		a.byKey, a.keys = map[netip.AddrPort]resolver.Address{}, map[addressName]netip.AddrPort{}
-	}
-	a.keys[name], a.byKey[key] = key, addr
-	return key, true
-}
-
-func (a *addressBook) key(name addressName) netip.AddrPort {
-	if name.serverName == "" {
-		if key, err := netip.ParseAddrPort(name.addr); err == nil && key.String() == name.addr {
-			return key
-		}
-	}
-	a.made++
-	ip := netip.MustParseAddr("100::").As16()
-	binary.BigEndian.PutUint64(ip[8:], a.made)
-	return netip.AddrPortFrom(netip.AddrFrom16(ip), 1)
-}
+// addressBook has the addresses of a resolver by their form in the kernel.
+type addressBook map[netip.AddrPort]resolver.Address
 
 // resolved returns the address of a key.
-func (a addressBook) resolved(key netip.AddrPort) resolver.Address { return a.byKey[key] }
+func (a addressBook) resolved(key netip.AddrPort) resolver.Address { return a[key] }
+
+// kernelAddr returns the form of an address in the kernel. Addresses that are neither IP addresses nor DNS
+// names, such as sockets, are kept like names, in the zone: see picker.NameAddr. Attributes are not
+// part of it, since connections survive their change.
+func kernelAddr(addr resolver.Address) netip.AddrPort {
+	if addr.ServerName != "" {
+		return netip.AddrPortFrom(netip.IPv6Unspecified().WithZone(fmt.Sprintf("%s %q", addr.Addr, addr.ServerName)), 1)
+	}
+	if key, ok := picker.ParseAddr(addr.Addr); ok && picker.AddrText(key) == addr.Addr {
+		return key
+	}
+	return netip.AddrPortFrom(netip.IPv6Unspecified().WithZone(addr.Addr), 0)
+}
