@@ -35,6 +35,7 @@ type flight struct {
 	err              error
 	trip             *trip         // nil if its route is that of its cluster
 	nested           bool          // made with the context of an attempt
+	cancels          bool          // its interceptor may cancel attempts
 	timed            bool          // its attempts end after tryTimeout
 	own              metadata.MD   // before its route's mutations
 	sends            []metadata.MD // that attempts may have sent, by those so far
@@ -194,7 +195,7 @@ func (t *trial) control() bool {
 	for _, l := range left {
 		t.checkTimeout(l)
 		if l.rpc != nil && !l.over {
-			l.rpc.lost = l.rpc.hedged && context.Cause(l.ctx) == rpc.ErrHedgeSuperseded
+			l.rpc.lost = l.rpc.hedged && context.Cause(l.ctx) == rpc.ErrHedgeSuperseded && (!l.of.nested || l.of.cancels)
 			t.release(l.rpc, balancer.DoneInfo{Err: status.FromContextError(l.ctx.Err()).Err(), BytesSent: true})
 		}
 		l.over = true

@@ -142,6 +142,10 @@ func (t *trial) embark() {
 		f.own = metadata.Pairs("x", v.header)
 	}
 	v.unserved = slices.Contains(v.destinations(v.begun, false), "")
+	if f.nested && v.unserved {
+		cancel()
+		return // its interceptor may or may not cancel attempts
+	}
 	ctx = metadata.NewOutgoingContext(ctx, f.own)
 	if t.Rand.IntN(2) == 0 {
 		c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
@@ -155,7 +159,8 @@ func (t *trial) embark() {
 	}
 	f.own, _ = metadata.FromOutgoingContext(ctx)
 	f.sends = v.sent(v.begun, f.own)
-	f.timed = t.plane.attempts && t.plane.tries && !v.unserved
+	f.cancels = t.plane.attempts && !v.unserved
+	f.timed = f.cancels && t.plane.tries
 	t.sky.mu.Lock()
 	t.sky.flights = append(t.sky.flights, f)
 	t.sky.mu.Unlock()
