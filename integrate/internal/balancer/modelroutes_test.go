@@ -218,11 +218,11 @@ func (r *crossroad) destinations(v *trip, session bool) (names []string) {
 
 // allowed returns where a pick of the trip may go now. The first one settles it, for what the
 // model cannot know of what was drawn.
-func (t *trial) allowed(v *trip) []string {
+func (t *trial) allowed(v *trip, sends []metadata.MD) []string {
 	now, session := t.plane.sentCrossing, v.session && v.host > 0
 	switch {
 	case !hasPlans(t.lb):
-		return v.destinations(now, false)
+		return v.changed(sends, now)
 	case !v.bound:
 		return append(v.destinations(now, false), v.destinations(v.begun, false)...)
 	}
@@ -241,6 +241,17 @@ func (t *trial) allowed(v *trip) []string {
 	return names
 }
 
+// changed returns where a pick may go by routes without Plans. It does not know the headers before
+// mutations of earlier routes.
+func (v *trip) changed(sends []metadata.MD, by []crossroad) (names []string) {
+	for _, md := range sends {
+		sent := *v
+		sent.header = strings.Join(md["x"], ",")
+		names = append(names, sent.destinations(by, false)...)
+	}
+	return append(names, v.destinations(by, false)...)
+}
+
 // isGone reports whether the routes do not lead to a cluster any more.
 func (t *trial) isGone(cluster string) bool { return cluster != "" && !t.clusterNamed(cluster).routed }
 
@@ -248,7 +259,7 @@ func (t *trial) isGone(cluster string) bool { return cluster != "" && !t.cluster
 func (t *trial) follow(l *leg, conn *modelConn, err error) {
 	v := l.of.trip
 	v.blind = v.blind || !hasPlans(t.lb)
-	first, may := v.settled == nil, t.allowed(v)
+	first, may := v.settled == nil, t.allowed(v, l.of.sends)
 	settle := func(name string) {
 		v.settled = slices.DeleteFunc(v.settled, func(n string) bool { return n != name && !t.isGone(n) })
 	}

@@ -50,6 +50,9 @@ func (c *Call) mutations() []*picker.HeaderMutations {
 // Unmutated returns the context with the headers that the RPC's picks use, of a context that mutate
 // may have returned. It looks up nothing if the route does not change headers and the RPC has no
 // session, whose cluster may change headers.
+//
+// A pick without Plans looks up no Call, and so uses the headers after the changes. This affects
+// attempts that wait for their pick while an update removes the target's last Plans: see Picked.
 func (c *Call) Unmutated(ctx context.Context) context.Context {
 	if c.plan == nil || c.plan.headers == nil && c.session == nil {
 		return ctx
