@@ -58,7 +58,7 @@ api: ## Accept the incompatible changes of the exported API that lint reports.
 	$(GO) run -C bench/cmd/api . -C ../../.. -w
 
 # The packages whose tests take minutes of CPU time without -short.
-LONG := bench/arena bench/differential integrate integrate/internal/balancer xds/lrs
+LONG := bench/arena bench/differential integrate integrate/internal/balancer xds xds/lrs
 OTHERS = $(filter-out $(LONG:%=$(shell $(GO) list -m)/%),$(shell $(GO) list $(PKGS)))
 
 .PHONY: unit

@@ -181,13 +181,15 @@ func testControlPlane(t *testing.T, opts xds.Options) {
 // TestRandomWatches watches and cancels at random while streams break, with
 // go-control-plane as the judge: every target exists
 // at all times, so every watch must have its configuration soon.
-func TestRandomWatches(t *testing.T) { variants(t, testRandomWatches) }
-
-func testRandomWatches(t *testing.T, opts xds.Options) {
+func TestRandomWatches(t *testing.T) {
 	rounds := 60
 	if testing.Short() {
 		rounds = 15
 	}
+	variants(t, func(t *testing.T, opts xds.Options) { testRandomWatches(t, opts, rounds) })
+}
+
+func testRandomWatches(t *testing.T, opts xds.Options, rounds int) {
 	cp, c := start(t, opts)
 	rng := rand.New(rand.NewPCG(8, 9))
 	const targets = 6

@@ -442,7 +442,7 @@ func TestMissingListener(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	control := start(t, xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
 	dial(t, control, "orders")
-	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, Resources: integrate.ResourceOptions{Timeout: time.Millisecond}})
+	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("other"), Linger: -1, Resources: integrate.ResourceOptions{Timeout: time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
