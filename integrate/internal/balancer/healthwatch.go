@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,6 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -66,7 +66,7 @@ func (c *conn) stopHealthWatch() {
 // run keeps a stream to the health service open. A backend without health service is healthy (A17).
 func (w *healthWatch) run(ctx context.Context, cc grpc.ClientConnInterface, report func(balancer.SubConnState)) {
 	for failed := 0; ctx.Err() == nil; failed++ {
-		if failed > 0 && pauseFor(ctx, watchBackoff(failed)) != nil {
+		if failed > 0 && rpc.Pause(ctx, watchBackoff(failed)) != nil {
 			return
 		}
 		answered, err := w.stream(ctx, cc, report)
@@ -108,22 +108,9 @@ func (w *healthWatch) stream(ctx context.Context, cc grpc.ClientConnInterface, r
 }
 
 // watchBackoff returns the time before another stream after some that failed: 1 s, growing by 60 %
-// up to 2 min, plus or minus a fifth, as for connections.
+// up to 2 min, with jitter, as for connections.
 func watchBackoff(failed int) time.Duration {
-	d := min(math.Pow(1.6, float64(failed-1)), 120)
-	return time.Duration(d * (0.8 + 0.4*rand.Float64()) * float64(time.Second))
-}
-
-// pauseFor waits, and returns an error if ctx ends first.
-func pauseFor(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return rpc.Jitter(time.Duration(min(math.Pow(1.6, float64(failed-1)), 120) * float64(time.Second)))
 }
 
 // sameHealthCheck reports whether two leaves have the same health check.

@@ -103,7 +103,7 @@ func inject(ctx context.Context, f *resource.Fault) (active bool, err error) {
 		return false, nil
 	}
 	if delay {
-		if err := pause(ctx, wait); err != nil {
+		if err := Pause(ctx, wait); err != nil {
 			return true, err
 		}
 	}
@@ -136,18 +136,6 @@ func delayTime(ctx context.Context, d *resource.FaultDelay) (wait time.Duration,
 	}
 	ms, ok := headerNumber(ctx, "x-envoy-fault-delay-request")
 	return time.Duration(ms) * time.Millisecond, ok
-}
-
-// pause waits, or returns the status of an RPC whose context ends first.
-func pause(ctx context.Context, wait time.Duration) error {
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
-	}
 }
 
 // abortCode returns the configured status code, or the code in the RPC's header.

@@ -115,7 +115,7 @@ func TestHedge(t *testing.T) {
 				starts = append(starts, time.Since(begin).Milliseconds())
 				mu.Unlock()
 				s := tt.steps[n]
-				if err := pause(ctx, s.after); err != nil {
+				if err := Pause(ctx, s.after); err != nil {
 					runtime.Gosched()
 					proto.Merge(reply, wrapperspb.Int32(99)) // part of an answer
 					return err
@@ -184,7 +184,7 @@ func TestHedgedTail(t *testing.T) {
 						wait = time.Second
 					}
 					mu.Unlock()
-					return pause(ctx, wait)
+					return Pause(ctx, wait)
 				}); err != nil {
 					t.Fatal(err)
 				}

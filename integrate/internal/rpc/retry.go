@@ -58,7 +58,7 @@ func (r *retries) next(ctx context.Context, a *attempt, err error, headers bool,
 	if !r.acquire() {
 		return r.failure
 	}
-	if err := pause(ctx, wait); err != nil {
+	if err := Pause(ctx, wait); err != nil {
 		r.budget.release()
 		r.budget = nil
 		return err
@@ -92,7 +92,7 @@ func (r *retries) after(err error, headers bool, trailer metadata.MD) (wait time
 	case last:
 		return 0, fmt.Errorf("max retries exhausted: failed after %d attempts: %w", r.made, err) // gRPC's words
 	}
-	wait = jitter(r.backoff)
+	wait = Jitter(r.backoff)
 	r.backoff = min(2*r.backoff, r.policy.MaxBackoff)
 	if pushed {
 		wait, r.backoff = pushback, r.policy.BaseBackoff
@@ -207,8 +207,20 @@ func (r unaryRPC) retry() error {
 	}
 }
 
-// jitter returns a backoff made longer or shorter by up to a fifth (A6). A time.Duration holds
+// Jitter returns a backoff made longer or shorter by up to a fifth (A6). A time.Duration holds
 // a backoff of up to 292 years, and not a fifth more.
-func jitter(backoff time.Duration) time.Duration {
+func Jitter(backoff time.Duration) time.Duration {
 	return time.Duration((0.8 + 0.4*rand.Float64()) * float64(min(backoff, math.MaxInt64/2)))
+}
+
+// Pause waits, or returns the status of an RPC whose context ends first.
+func Pause(ctx context.Context, wait time.Duration) error {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
 }

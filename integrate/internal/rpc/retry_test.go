@@ -193,7 +193,7 @@ func settledCall(l *Channel) *Call {
 // TestRetryLongBackoff: a back-off near the limit of a time.Duration does not overflow.
 func TestRetryLongBackoff(t *testing.T) {
 	for range 100 {
-		if got := jitter(math.MaxInt64); got < 100*365*24*time.Hour {
+		if got := Jitter(math.MaxInt64); got < 100*365*24*time.Hour {
 			t.Fatalf("a back-off of %v became %v", time.Duration(math.MaxInt64), got)
 		}
 	}
