@@ -50,12 +50,6 @@ type Config struct {
 	// RetireAfter is how long the connections of an unused priority are kept (A56); the default
 	// is 15 minutes. If the priority is used again in that time, it needs no handshakes.
 	RetireAfter time.Duration
-	// OverprovisioningFactor, in percent, lets a priority with failed endpoints share its load
-	// with the next one, as in Envoy: with a factor of 140, Envoy's default, once more than
-	// 28.6 % of its endpoints have failed. Values below 100 count as 100. 0, the default, is
-	// off, as in gRPC (A27): a lower priority gets RPCs only if no endpoint of a higher one is
-	// reachable. It applies to clusters with weighted or plain round robin and least request.
-	OverprovisioningFactor uint32
 	// IgnoreEndpointWeights gives all endpoints of a locality the same share under ROUND_ROBIN,
 	// LEAST_REQUEST and least latency, as A27 and A48 specify and google.golang.org/grpc/xds
 	// does. By default endpoint weights are used, as in Envoy. Hash policies use weights either
@@ -192,14 +186,13 @@ func (c Config) withDefaults() *Config {
 // options returns the options for the balancer of a channel.
 func (c *Config) options() *balancer.Options {
 	return balancer.Options{
-		FailoverTimeout:        c.FailoverTimeout,
-		RetireAfter:            c.RetireAfter,
-		OverprovisioningFactor: c.OverprovisioningFactor,
-		IgnoreEndpointWeights:  c.IgnoreEndpointWeights,
-		DefaultMaxRequests:     c.DefaultMaxRequests,
-		ReconnectOnTLSChange:   c.ReconnectOnTLSChange,
-		HealthChecks:           c.HealthCheckService != "",
-		Logger:                 c.Logger,
+		FailoverTimeout:       c.FailoverTimeout,
+		RetireAfter:           c.RetireAfter,
+		IgnoreEndpointWeights: c.IgnoreEndpointWeights,
+		DefaultMaxRequests:    c.DefaultMaxRequests,
+		ReconnectOnTLSChange:  c.ReconnectOnTLSChange,
+		HealthChecks:          c.HealthCheckService != "",
+		Logger:                c.Logger,
 	}.WithDefaults()
 }
 

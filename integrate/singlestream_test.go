@@ -87,15 +87,14 @@ func TestConfigsShareStream(t *testing.T) {
 		"Overlay": func(c *integrate.Config) {
 			c.Overlay = []byte(`{"patches": [{"resource": "cluster", "name": "*", "merge": {"connect_timeout": "7s"}}]}`)
 		},
-		"FailoverTimeout":        func(c *integrate.Config) { c.FailoverTimeout = time.Second },
-		"RetireAfter":            func(c *integrate.Config) { c.RetireAfter = time.Second },
-		"OverprovisioningFactor": func(c *integrate.Config) { c.OverprovisioningFactor = 140 },
-		"IgnoreEndpointWeights":  func(c *integrate.Config) { c.IgnoreEndpointWeights = true },
-		"DefaultMaxRequests":     func(c *integrate.Config) { c.DefaultMaxRequests = 5 },
-		"HealthCheckService":     func(c *integrate.Config) { c.HealthCheckService = "s" },
-		"Keepalive":              func(c *integrate.Config) { c.Keepalive = &keepalive.ClientParameters{Time: time.Minute} },
-		"ReconnectOnTLSChange":   func(c *integrate.Config) { c.ReconnectOnTLSChange = true },
-		"Linger":                 func(c *integrate.Config) { c.Linger = time.Minute },
+		"FailoverTimeout":       func(c *integrate.Config) { c.FailoverTimeout = time.Second },
+		"RetireAfter":           func(c *integrate.Config) { c.RetireAfter = time.Second },
+		"IgnoreEndpointWeights": func(c *integrate.Config) { c.IgnoreEndpointWeights = true },
+		"DefaultMaxRequests":    func(c *integrate.Config) { c.DefaultMaxRequests = 5 },
+		"HealthCheckService":    func(c *integrate.Config) { c.HealthCheckService = "s" },
+		"Keepalive":             func(c *integrate.Config) { c.Keepalive = &keepalive.ClientParameters{Time: time.Minute} },
+		"ReconnectOnTLSChange":  func(c *integrate.Config) { c.ReconnectOnTLSChange = true },
+		"Linger":                func(c *integrate.Config) { c.Linger = time.Minute },
 		"Resources": func(c *integrate.Config) {
 			c.Resources = integrate.ResourceOptions{Timeout: time.Minute, KeepDeleted: true, MaxHashBytes: 1 << 20}
 		},

@@ -139,8 +139,6 @@ type PriorityStatus struct {
 	Endpoints EndpointCounts `json:"endpoints"`
 	// Reason explains why the priority is active or not (A56; detail).
 	Reason string `json:"reason,omitempty"`
-	// Share is the share of the load, if priorities share it (detail).
-	Share float64 `json:"share,omitempty"`
 	// Localities are the localities of the priority (detail).
 	Localities []LocalityStatus `json:"localities,omitempty"`
 }

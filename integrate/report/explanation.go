@@ -244,14 +244,11 @@ func (t *explanationText) hash(h *HashStatus) {
 
 // priority describes the index-th priority of a leaf; active is the number of the active one.
 func (t *explanationText) priority(leaf string, index int, p *PriorityStatus, active int) {
-	mark, share := " ", ""
-	if p.Priority == active || p.Share > 0 {
+	mark := " "
+	if p.Priority == active {
 		mark = "*"
 	}
-	if p.Share > 0 {
-		share = Percent(p.Share) + " of the load, "
-	}
-	t.line(4, "%s priority %d of %q: %s%s; %s", mark, index, leaf, share, p.Reason, Counts(&p.Endpoints))
+	t.line(4, "%s priority %d of %q: %s; %s", mark, index, leaf, p.Reason, Counts(&p.Endpoints))
 }
 
 func (t *explanationText) locality(l *LocalityStatus) {

@@ -28,7 +28,6 @@ type cluster struct {
 	leaves     []*leaf         // parallel to cfg.Leaves
 	priorities []*priority     // of all leaves, highest first
 	inUse      *priority       // nil if no priority is in use
-	shares     []loadShare     // starting with inUse's; nil if inUse takes all the load
 
 	probers map[*picker.ProbePool]*prober // immutable; nil unless the policy probes endpoints
 
@@ -49,7 +48,7 @@ type cluster struct {
 	dirty       bool // see clusterList.mark
 	view        clusterView
 	state       picker.ClusterState
-	effective   *picker.Cluster // the configuration that state is for: cfg, unless the load is shared
+	stateCfg    *picker.Cluster // the configuration that state is for
 	authorities []metadata.MD   // as in the latest view
 }
 
@@ -148,9 +147,4 @@ func (c *cluster) close(changes *eventlog.Changes) {
 	if c.id.link != nil {
 		c.id.link.ForgetFailures(c.cfg.Name)
 	}
-}
-
-// uses reports whether a priority is in use, alone or sharing the load.
-func (c *cluster) uses(p *priority) bool {
-	return p == c.inUse || slices.ContainsFunc(c.shares, func(s loadShare) bool { return s.p == p })
 }

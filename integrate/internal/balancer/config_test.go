@@ -18,7 +18,6 @@ import (
 type Config struct {
 	FailoverTimeout         time.Duration
 	RetireAfter             time.Duration
-	OverprovisioningFactor  uint32
 	IgnoreEndpointWeights   bool
 	DefaultMaxRequests      uint32
 	ReconnectOnTLSChange    bool
@@ -33,14 +32,13 @@ type Config struct {
 
 func (c Config) options() *Options {
 	return Options{
-		FailoverTimeout:        c.FailoverTimeout,
-		RetireAfter:            c.RetireAfter,
-		OverprovisioningFactor: c.OverprovisioningFactor,
-		IgnoreEndpointWeights:  c.IgnoreEndpointWeights,
-		DefaultMaxRequests:     c.DefaultMaxRequests,
-		ReconnectOnTLSChange:   c.ReconnectOnTLSChange,
-		HealthChecks:           c.HealthCheckService != "",
-		Logger:                 c.Logger,
+		FailoverTimeout:       c.FailoverTimeout,
+		RetireAfter:           c.RetireAfter,
+		IgnoreEndpointWeights: c.IgnoreEndpointWeights,
+		DefaultMaxRequests:    c.DefaultMaxRequests,
+		ReconnectOnTLSChange:  c.ReconnectOnTLSChange,
+		HealthChecks:          c.HealthCheckService != "",
+		Logger:                c.Logger,
 	}.WithDefaults()
 }
 

@@ -138,29 +138,3 @@ func (p *priority) groupState() picker.Connectivity {
 func (p *priority) onDemandState() (state picker.Connectivity, connectOne bool) {
 	return picker.RingState(p.counts[picker.Idle], p.counts[picker.Connecting], p.counts[picker.Ready], p.counts[picker.TransientFailure])
 }
-
-// health returns the share of the load that the priority can take: the fraction of its
-// endpoints that have not failed, times the factor. Endpoints that still connect for the first
-// time count as healthy, so that start-up shifts no load.
-func (p *priority) health() uint64 {
-	total := uint64(p.counts[picker.Idle] + p.counts[picker.Connecting] + p.counts[picker.Ready] + p.counts[picker.TransientFailure])
-	up := total - uint64(p.counts[picker.TransientFailure])
-	if total == 0 {
-		return 0
-	}
-	return min(up*shareScale/total*uint64(p.leaf.opts.OverprovisioningFactor)/100, shareScale)
-}
-
-// mayOverflow reports whether the priority may share its load. Policies that place RPCs by hash
-// would change their placement. Child policies, and localities that get RPCs by their load,
-// support only one priority.
-func (p *priority) mayOverflow() bool {
-	if p.leaf.opts.OverprovisioningFactor == 0 || p.leaf.cfg.Policy.Flat || p.leaf.cfg.Policy.LoadAware != nil {
-		return false
-	}
-	switch p.leaf.cfg.Policy.Kind {
-	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyLeastRequest, picker.PolicyLeastLatency, picker.PolicyRandom:
-		return true
-	}
-	return false
-}

@@ -35,8 +35,8 @@
 // ChoosePriority: the first priority that is READY, IDLE, or has time left to connect, with all
 // priorities above it activated. It departs from A56 in one case: while the chosen priority is
 // still connecting, the previous one stays in use if it is READY, or is replaced by a higher
-// one that is READY. Once the chosen priority takes RPCs, the priorities below it that do not
-// share its load are retired: their connections are kept for Options.RetireAfter.
+// one that is READY. Once the chosen priority takes RPCs, the priorities below it are
+// retired: their connections are kept for Options.RetireAfter.
 //
 // # Child policies
 //

@@ -6,7 +6,6 @@ package balancer
 import (
 	"context"
 	"encoding/base64"
-	"fmt"
 	"math"
 	"regexp"
 	"slices"
@@ -218,27 +217,4 @@ func TestExplainSession(t *testing.T) {
 	want(cookie(4, "e"), map[int]float64{1: .05, 2: .05, 4: .9})
 	cc.conn(t, 4).to(failure)
 	want(cookie(4, "d"), map[int]float64{3: 1})
-}
-
-// TestExplainShares: priorities that share the load are in use both, with their shares.
-func TestExplainShares(t *testing.T) {
-	b, cc := newTestLB(t, Config{OverprovisioningFactor: 100})
-	p, q := prio(eps(1, 2)), prio(eps(3))
-	q.Localities[0].ID.Zone = "q"
-	b.Update(configOf(clusterOf("c", p, q)))
-	cc.conn(t, 1).to(ready)
-	cc.conn(t, 2).to(failure)
-	cc.conn(t, 3).to(ready)
-	b.flush()
-	c := onlyCluster(t, b.explained(t, context.Background()))
-	for i, want := range []string{"0.5 shares the load, since too many endpoints have failed", "0.5 shares the load, since too many endpoints have failed"} {
-		if got := fmt.Sprint(c.Status.Leaves[0].Priorities[i].Share, " ", c.Status.Leaves[0].Priorities[i].Reason); got != want {
-			t.Errorf("priority %d: %s, want %s", i, got, want)
-		}
-	}
-	for n, want := range []float64{1: .5, 2: 0, 3: .5} {
-		if e := endpointIn(c, addr(n).String()); n > 0 && (e == nil || math.Abs(e.Share-want) > 1e-6) {
-			t.Errorf("endpoint %d: %+v, want a share of %v", n, e, want)
-		}
-	}
 }

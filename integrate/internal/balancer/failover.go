@@ -28,7 +28,7 @@ func (c *cluster) handleMarks(f *eventContext) (ch change) {
 		case m&(grew|states) != 0:
 			p.observe()
 			ch |= c.selectPriority()
-			if c.uses(p) || f.sessions {
+			if p == c.inUse || f.sessions {
 				ch |= render | announce
 			}
 			growing = growing && p == c.inUse
@@ -73,7 +73,7 @@ type eventContext struct {
 // used. Therefore an update that adds a new priority at the top moves no traffic away from
 // READY endpoints.
 //
-// Priorities below the chosen one are retired, unless they share its load.
+// Priorities below the chosen one are retired.
 func (c *cluster) selectPriority() (ch change) {
 	i := c.choosePriority()
 	chosen := i >= 0 && takesRPCs(c.priorities[i].connectivity())
@@ -82,22 +82,17 @@ func (c *cluster) selectPriority() (ch change) {
 		c.priorities[i].activate() // an update may have moved it up
 	}
 	var inUse *priority
-	var shares []loadShare
 	if i >= 0 {
 		inUse = c.priorities[i]
-		var sharing int
-		shares, sharing = c.shareLoad(i)
-		if chosen {
-			for _, p := range c.priorities[i+1+sharing:] {
-				p.retire()
-			}
+	}
+	if chosen {
+		for _, p := range c.priorities[i+1:] {
+			p.retire()
 		}
 	}
 	if inUse != c.inUse {
 		c.rec.recordPriority(c.cfg.Name, slices.Index(c.priorities, c.inUse), i, c.inUse.unreachable)
-	}
-	if inUse != c.inUse || !slices.Equal(shares, c.shares) {
-		c.inUse, c.shares = inUse, shares
+		c.inUse = inUse
 		ch = render
 	}
 	return ch
@@ -143,7 +138,7 @@ func (c *cluster) shouldPublishNow(slow bool) bool {
 // onlyGrows reports whether a further READY endpoint of the priority in use only adds to the
 // endpoints to pick from.
 func (c *cluster) onlyGrows() bool {
-	return c.serving && len(c.shares) == 0 && !c.mayQueueWhileReady()
+	return c.serving && !c.mayQueueWhileReady()
 }
 
 // failureTextDelay limits how often a cluster is published whose endpoints all fail with

@@ -15,7 +15,6 @@ func init() {
 		builder, err := integrate.NewBuilder(integrate.Config{
 			FailoverTimeout:         cfg.FailoverTimeout,
 			RetireAfter:             cfg.RetireAfter,
-			OverprovisioningFactor:  cfg.OverprovisioningFactor,
 			IgnoreEndpointWeights:   cfg.IgnoreEndpointWeights,
 			ReconnectOnTLSChange:    cfg.ReconnectOnTLSChange,
 			HealthCheckService:      cfg.HealthCheckService,

@@ -53,7 +53,7 @@ func lookLeaf(c *cluster, l *leaf, first int, left []int) report.LeafStatus {
 	}
 	for i, p := range l.priorities {
 		ps := lookPriority(p, first+i)
-		ps.InUse = c.uses(p)
+		ps.InUse = p == c.inUse
 		if i < len(left) {
 			ps.Endpoints.Subset = left[i]
 			ps.Endpoints.Total += left[i]

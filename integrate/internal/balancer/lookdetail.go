@@ -64,17 +64,12 @@ func (d *detail) fill(s *report.ClusterStatus) {
 }
 
 func (d *detail) priority(s *report.PriorityStatus, p *priority, zones *report.ZonesStatus) {
-	for _, share := range d.c.shares {
-		if share.p == p {
-			s.Share = float64(share.part) / shareScale
-		}
-	}
 	s.Reason = whyUsed(d.c, p, s)
 	switch {
 	case d.rpc && p != d.c.inUse:
 	case d.rpc && d.c.state.Leaf >= 0:
 		// The localities of the snapshot, which an update may have replaced already.
-		leaf := &d.c.effective.Leaves[d.c.state.Leaf]
+		leaf := &d.c.stateCfg.Leaves[d.c.state.Leaf]
 		shown := shownPriority{policy: &leaf.Policy, used: true, zones: zones}
 		for i := range d.c.state.Localities {
 			shown.localities = append(shown.localities, shownLocality{&leaf.Priorities[d.c.state.Priority].Localities[i], d.c.state.Localities[i].Endpoints.(endpoints), i})
@@ -155,7 +150,7 @@ func (d *detail) locality(p *shownPriority, l *shownLocality) report.LocalitySta
 // addr returns the first address of a published endpoint by its index.
 func (d *detail) addr(i int) string {
 	if d.c.state.Leaf >= 0 {
-		for _, l := range d.c.effective.Leaves[d.c.state.Leaf].Priorities[d.c.state.Priority].Localities {
+		for _, l := range d.c.stateCfg.Leaves[d.c.state.Leaf].Priorities[d.c.state.Priority].Localities {
 			if i < l.Endpoints.Len() {
 				return picker.AddrText(l.Endpoints.At(i).Addr)
 			}
@@ -170,8 +165,6 @@ func whyUsed(c *cluster, p *priority, s *report.PriorityStatus) string {
 	left := explain.Brief(time.Duration(p.deadline - c.rt.Now())) // of its timer
 	inUse := slices.Index(c.priorities, c.inUse)
 	switch {
-	case s.Share > 0:
-		return "shares the load, since too many endpoints have failed"
 	case p == c.inUse && takesRPCs(p.connectivity()):
 		return "in use: the first that can serve"
 	case p == c.inUse && p.phase == trying:

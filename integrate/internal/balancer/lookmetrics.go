@@ -76,7 +76,6 @@ func endpointGauges(c *cluster, target string, emit metric.Emit) {
 		var states [len(stateLabels)]int64
 		var draining, ejected, unused int64
 		for _, p := range l.priorities {
-			used := c.uses(p)
 			for e := range p.endpoints {
 				states[e.Connectivity]++
 				switch {
@@ -84,7 +83,7 @@ func endpointGauges(c *cluster, target string, emit metric.Emit) {
 					draining++
 				case e.Ejected:
 					ejected++
-				case !used:
+				case p != c.inUse:
 					unused++
 				}
 			}

@@ -175,7 +175,7 @@ func (t *trial) checkPick(r *modelRPC, c *planeCluster) {
 		t.Fatalf("%v went to %v, whose health was not checked", r, r.conn)
 	case r.authority != t.authorityFor(e):
 		t.Fatalf("%v went to %v with the authority %q, of %v, want %q (A81)", r, r.conn, r.authority, e.Addr, t.authorityFor(e))
-	case t.options.OverprovisioningFactor > 0, t.plane.sessions && t.isHost(r, e):
+	case t.plane.sessions && t.isHost(r, e):
 	default:
 		for i, p := range c.priorities() {
 			if i < at && t.isReady(p) {

@@ -161,7 +161,7 @@ func (t *trial) checkIdle() {
 // nothing of attempts.
 func (t *trial) checkAttempts(c *planeCluster) {
 	at := c.chosen()
-	if !c.routed || at < 0 || !t.plane.attempts || t.options.OverprovisioningFactor > 0 {
+	if !c.routed || at < 0 || !t.plane.attempts {
 		return
 	}
 	p := c.priorities()[at]

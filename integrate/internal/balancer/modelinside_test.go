@@ -249,8 +249,8 @@ func (t *trial) checkSnapshot(b *Balancer, current *picker.Snapshot) {
 	states, cfg := make([]picker.ClusterState, len(b.list.all)), *b.cfg
 	cfg.Clusters = make([]*picker.Cluster, len(b.list.all))
 	for i, c := range b.list.all {
-		states[i], cfg.Clusters[i] = c.state, c.effective
-		if c.effective == nil {
+		states[i], cfg.Clusters[i] = c.state, c.stateCfg
+		if c.stateCfg == nil {
 			return // nothing of this list has been published
 		}
 		states[i].Localities = slices.Clone(c.state.Localities)

@@ -62,11 +62,11 @@ func (t *trial) checkClusterStatus(c *planeCluster, s *report.ClusterStatus) {
 		if all[i].Priority != i || (i == s.Priority) && !all[i].InUse {
 			t.Fatalf("priority %d of %s, of which %d is in use, is %+v", i, c.name, s.Priority, all[i])
 		}
-		if i < s.Priority && t.options.OverprovisioningFactor == 0 && t.isReady(p) {
+		if i < s.Priority && t.isReady(p) {
 			t.Fatalf("the status says that %s uses priority %d, though %d is READY (A56)", c.name, s.Priority, i)
 		}
 	}
-	if len(tiers) > 0 && (s.Priority < 0 || inUse != 1 && t.options.OverprovisioningFactor == 0) {
+	if len(tiers) > 0 && (s.Priority < 0 || inUse != 1) {
 		t.Fatalf("%d priorities of %s are in use, and the cluster's is %d", inUse, c.name, s.Priority)
 	}
 	if s.Priority >= 0 && tiers[s.Priority].transparent() && (s.State == "READY") != t.isReady(tiers[s.Priority]) {

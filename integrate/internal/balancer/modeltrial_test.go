@@ -51,9 +51,6 @@ func randomOptions(rng *rand.Rand) Config {
 		o.FailoverTimeout, o.RetireAfter = 3*time.Second, []time.Duration{10 * time.Second, 30 * time.Second}[rng.IntN(2)]
 	}
 	if rng.IntN(4) == 0 {
-		o.OverprovisioningFactor = 140
-	}
-	if rng.IntN(4) == 0 {
 		o.HealthCheckService = "s"
 	}
 	o.Idempotent = func(string) bool { return true }

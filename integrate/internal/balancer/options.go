@@ -11,14 +11,13 @@ import (
 
 // Options are the options of one channel: fields of integrate.Config, which documents them.
 type Options struct {
-	FailoverTimeout        time.Duration
-	RetireAfter            time.Duration
-	OverprovisioningFactor uint32
-	IgnoreEndpointWeights  bool
-	DefaultMaxRequests     uint32
-	ReconnectOnTLSChange   bool
-	HealthChecks           bool // HealthCheckService is set
-	Logger                 *slog.Logger
+	FailoverTimeout       time.Duration
+	RetireAfter           time.Duration
+	IgnoreEndpointWeights bool
+	DefaultMaxRequests    uint32
+	ReconnectOnTLSChange  bool
+	HealthChecks          bool // HealthCheckService is set
+	Logger                *slog.Logger
 }
 
 // WithDefaults returns the options with the defaults in place of zero values.
@@ -26,8 +25,5 @@ func (o Options) WithDefaults() *Options {
 	o.FailoverTimeout = cmp.Or(o.FailoverTimeout, 10*time.Second)
 	o.DefaultMaxRequests = cmp.Or(o.DefaultMaxRequests, 1024)
 	o.RetireAfter = cmp.Or(o.RetireAfter, 15*time.Minute)
-	if o.OverprovisioningFactor > 0 {
-		o.OverprovisioningFactor = max(o.OverprovisioningFactor, 100)
-	}
 	return &o
 }

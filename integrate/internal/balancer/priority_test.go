@@ -50,6 +50,20 @@ func wantPick(t *testing.T, b *testLB, numbers ...int) {
 	}
 }
 
+// TestNothingSpills checks that a priority keeps all RPCs while one of its endpoints is READY
+// (A27-EDSP-4).
+func TestNothingSpills(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	b.Update(configOf(clusterOf("c", prio(eps(1, 2, 3, 4)), prio(eps(5)))))
+	for n := 1; n <= 4; n++ {
+		cc.conn(t, n).to(failure)
+	}
+	cc.conn(t, 5).to(ready)
+	wantPick(t, b, 5)
+	cc.conn(t, 4).to(ready)
+	wantPick(t, b, 4)
+}
+
 // TestFailoverAtOnce: a priority whose endpoints have all failed is given up
 // without waiting for the timer, lower ones connect only then (A56 lazy
 // creation, A27-EDSP-2), and the higher one gets the traffic back as soon as it is

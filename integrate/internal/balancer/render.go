@@ -104,17 +104,15 @@ func (p *publisher) build(prev *pickState, changed []*cluster, whole bool) (*pic
 	if !whole {
 		changes := make([]picker.ClusterChange, len(changed))
 		for i, c := range changed {
-			changes[i] = picker.ClusterChange{Index: c.index, Cluster: c.effective, State: &c.state}
+			changes[i] = picker.ClusterChange{Index: c.index, Cluster: c.stateCfg, State: &c.state}
 		}
 		return picker.Rebuild(prev.Snapshot, changes, p.env()), nil
 	}
 	states := make([]picker.ClusterState, len(p.list.all))
-	effective := *p.cfg
-	effective.Clusters = make([]*picker.Cluster, len(p.list.all))
 	for i, c := range p.list.all {
-		states[i], effective.Clusters[i] = c.state, c.effective
+		states[i] = c.state
 	}
-	return picker.Build(prev.Snapshot, &effective, states, p.env())
+	return picker.Build(prev.Snapshot, p.cfg, states, p.env())
 }
 
 // env returns the data of the channel and its RPCs that its snapshots use.

@@ -250,7 +250,7 @@ func (s *Simulation) Picks(ctx context.Context, method string, rpcs int) *report
 // addPicks adds the counts of the endpoints of a cluster's priorities in use.
 func addPicks(p *report.Picks, c *cluster, counts map[*endpoint]int) {
 	for _, prio := range c.priorities {
-		if !c.uses(prio) {
+		if prio != c.inUse {
 			continue
 		}
 		for _, l := range prio.localities {

@@ -258,3 +258,10 @@ func (b *testLB) bind(ctx context.Context) context.Context {
 	})
 	return ctx
 }
+
+func series(from, n int) (numbers []int) {
+	for i := range n {
+		numbers = append(numbers, from+i)
+	}
+	return numbers
+}

@@ -48,10 +48,7 @@ func (c *cluster) refresh(version uint64, n needs) {
 	c.state = picker.ClusterState{Version: version, Leaf: -1}
 	p, status := c.inUse, c.status()
 	c.view = clusterView{status: status}
-	c.effective = c.cfg
-	if len(c.shares) > 0 {
-		p, c.effective = c.mergeShares()
-	}
+	c.stateCfg = c.cfg
 	if status == picker.TransientFailure {
 		c.state.Failed = true
 		c.view.failed = c.failure()
