@@ -42,8 +42,7 @@
 //
 // A52 converts into the JSON of a gRPC service config, which a second registry parses: a typed
 // configuration is serialized and parsed within one process. Only custom policies need that
-// detour, since their parsers take JSON. [JSON] renders the form that A52 describes, for logs
-// and for comparison with other clients.
+// detour, since their parsers take JSON.
 //
 // # Supported types
 //

@@ -4,7 +4,6 @@
 package lbpolicy_test
 
 import (
-	"encoding/json"
 	"fmt"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -38,9 +37,7 @@ const a52Cluster = `{"loadBalancingPolicy": {"policies": [{"typedExtensionConfig
   }
 }}]}}`
 
-// The example of A52, step by step. gRPC's other implementations pass the JSON of each step to
-// a separate LB policy; here the first step yields a policy and a flag, and the snapshot
-// implements the rest. The steps are listed for comparison.
+// The example of A52: a custom policy for each locality.
 func Example_a52() {
 	cluster := new(clusterv3.Cluster)
 	if err := protojson.Unmarshal([]byte(a52Cluster), cluster); err != nil {
@@ -51,49 +48,9 @@ func Example_a52() {
 		panic(err)
 	}
 	fmt.Printf("A custom policy: %v, one for each locality: %v.\n", policy.Kind == picker.PolicyCustom, !policy.Flat)
-
-	// The XdsClient converts the list, and the registry of gRPC has parsed the
-	// result by now (A52-NACK-2).
-	config := lbpolicy.JSON(policy)
-	show("1. CDS update", map[string]any{"lbPolicyConfig": config})
-	show("2. xds_cluster_resolver", map[string]any{"xdsLbPolicy": config})
-	show("3. priority", map[string]any{
-		"children": map[string]any{"priority-1": map[string]any{
-			"config": []any{map[string]any{"xds_cluster_impl_experimental": map[string]any{
-				"cluster": "ClusterName", "childPolicy": config,
-			}}},
-			"ignoreReresolutionRequests": false,
-		}},
-		"priorities": []string{"priority-1"},
-	})
-
-	// wrr_locality gives each locality its weight and a child.
-	policy.Flat = true // as inside wrr_locality
-	targets := map[string]any{}
-	for _, l := range []picker.Locality{
-		{ID: picker.LocalityID{Zone: "Locality A"}, Weight: 1},
-		{ID: picker.LocalityID{Zone: "Locality B"}, Weight: 2},
-	} {
-		targets[l.ID.Zone] = map[string]any{"weight": l.Weight, "childPolicy": lbpolicy.JSON(policy)}
-	}
-	show("4. weighted_target", map[string]any{"targets": targets})
-
+	// The registry of gRPC has parsed the configuration by now (A52-NACK-2).
+	fmt.Printf("%s: %s\n", policy.Custom.Name, policy.Custom.Config)
 	// Output:
 	// A custom policy: true, one for each locality: true.
-	// 1. CDS update
-	// {"lbPolicyConfig":[{"xds_wrr_locality_experimental":{"childPolicy":[{"myorg.MyCustomLeastRequestPolicy":{"choiceCount":2}}]}}]}
-	// 2. xds_cluster_resolver
-	// {"xdsLbPolicy":[{"xds_wrr_locality_experimental":{"childPolicy":[{"myorg.MyCustomLeastRequestPolicy":{"choiceCount":2}}]}}]}
-	// 3. priority
-	// {"children":{"priority-1":{"config":[{"xds_cluster_impl_experimental":{"childPolicy":[{"xds_wrr_locality_experimental":{"childPolicy":[{"myorg.MyCustomLeastRequestPolicy":{"choiceCount":2}}]}}],"cluster":"ClusterName"}}],"ignoreReresolutionRequests":false}},"priorities":["priority-1"]}
-	// 4. weighted_target
-	// {"targets":{"Locality A":{"childPolicy":[{"myorg.MyCustomLeastRequestPolicy":{"choiceCount":2}}],"weight":1},"Locality B":{"childPolicy":[{"myorg.MyCustomLeastRequestPolicy":{"choiceCount":2}}],"weight":2}}}
-}
-
-func show(step string, config any) {
-	js, err := json.Marshal(config)
-	if err != nil {
-		panic(err)
-	}
-	fmt.Printf("%s\n%s\n", step, js)
+	// myorg.MyCustomLeastRequestPolicy: {"choiceCount":2}
 }

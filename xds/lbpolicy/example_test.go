@@ -40,10 +40,10 @@ func Example() {
 	fmt.Println(policy.Kind == picker.PolicyEDF, policy.Flat, err)
 
 	policy, err = registry.OfCluster(&clusterv3.Cluster{LbPolicy: clusterv3.Cluster_LEAST_REQUEST})
-	fmt.Printf("%s %v\n", lbpolicy.JSON(policy), err)
+	fmt.Println(policy.Kind == picker.PolicyLeastRequest, policy.Least.Choices, policy.Flat, err)
 	// Output:
 	// true true <nil>
-	// [{"xds_wrr_locality_experimental":{"childPolicy":[{"least_request_experimental":{"choiceCount":2}}]}}] <nil>
+	// true 2 false <nil>
 }
 
 // A program can give a meaning to types that this package does not know: here, it
@@ -59,6 +59,6 @@ func ExampleRegistry_With() {
 			}, nil
 		})
 	policy, err := registry.Convert(policies(new(clusterprovidedv3.ClusterProvided), new(roundrobinv3.RoundRobin)))
-	fmt.Printf("%s %v\n", lbpolicy.JSON(policy), err)
-	// Output: [{"least_request_experimental":{"choiceCount":2}}] <nil>
+	fmt.Println(policy.Kind == picker.PolicyLeastRequest, policy.Least.Choices, policy.Flat, err)
+	// Output: true 2 true <nil>
 }

@@ -96,11 +96,3 @@ func Prequal(config []byte) (picker.Policy, error) {
 }
 
 func prequal(config []byte, _ Nested) (picker.Policy, error) { return Prequal(config) }
-
-func prequalJSON(p picker.Prequal) prequalConfig {
-	return prequalConfig{
-		PoolSize: p.PoolSize, MaxAge: p.MaxAge.String(), ProbesPerRPC: p.ProbesPerRPC, RemovePerRPC: p.RemovePerRPC,
-		HotQuantile: p.HotQuantile, ProbeTimeout: p.ProbeTimeout.String(), MaxProbesPerSecond: p.MaxProbesPerSecond,
-		Synchronous: p.Synchronous,
-	}
-}

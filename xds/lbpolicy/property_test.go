@@ -4,7 +4,6 @@
 package lbpolicy
 
 import (
-	"encoding/json"
 	"math/rand/v2"
 	"testing"
 
@@ -153,9 +152,6 @@ func TestMutated(t *testing.T) {
 			}
 			if err := complete(policy); err != nil {
 				t.Errorf("%s, damaged: %v", c.name, err)
-			}
-			if js := JSON(policy); !json.Valid(js) || len(js) < len(`[{"":{}}]`) {
-				t.Errorf("%s, damaged: policy %s reads %s", c.name, describeCustom(policy), js)
 			}
 		}
 	}
