@@ -23,7 +23,7 @@ func TestArrows(t *testing.T) {
 	const internal = mod + "integrate/internal/"
 	// below are rules of packages that the balancer uses.
 	below := func(more ...rule) []rule {
-		return append(more, rule{internal + "balancer", "the balancer is above"}, rule{internal + "shadowing", "it compares without a channel"})
+		return append(more, rule{internal + "balancer", "the balancer is above"})
 	}
 	host := []rule{
 		{"google.golang.org/grpc", kernel},
@@ -53,7 +53,6 @@ func TestArrows(t *testing.T) {
 		{"integrate/internal/counters", below(rule{internal + "rpc", "it counts picks"}, rule{internal + "metric", "package channelmetrics reads the counters"})},
 		{"integrate/internal/rpc", below(rule{internal + "explain", "it explains what it does in its own types"}, rule{internal + "channelmetrics", "that reads links"})},
 		{"integrate/internal/rollout", below(rule{internal + "explain", "it decides by the environment only"})},
-		{"integrate/internal/shadowing", []rule{{internal + "balancer", "it connects nothing, and needs no balancer"}}},
 		{"integrate/report", []rule{{internal, "it is plain data"}, {mod + "picker", "it is plain data"}, {"google.golang.org/grpc", "it is plain data"}}},
 		{"integrate/probe", []rule{
 			{mod, "servers link it without a client"}, {"github.com/", "servers link it without a client"},

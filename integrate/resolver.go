@@ -125,15 +125,6 @@ func (c *Config) acquire(boot *bootstrap.Config) *xds.Client {
 	return xds.Acquire(boot, c.clientOptions())
 }
 
-// XdsClient returns the bootstrap and the options of the XdsClient of a channel with the
-// configuration. A program that calls [xds.Acquire] with them shares the channel's client, and with
-// [xds.View.With] also the configuration of a target.
-func (c Config) XdsClient() (*bootstrap.Config, xds.Options, error) {
-	opts := c.withDefaults()
-	boot, err := opts.bootstrap()
-	return boot, opts.clientOptions(), err
-}
-
 // clientOptions returns the options of the XdsClient and its target.
 func (c *Config) clientOptions() xds.Options {
 	return xds.Options{

@@ -205,7 +205,7 @@ func TestDisplacedStreams(t *testing.T) {
 				displaced(1, 0)
 				time.Sleep(4 * time.Minute)
 				displaced(1, 0)
-				for _, want := range []string{"level=WARN", "other=\"" + tt.other, "cause=", "XDSLB_ENABLE", "Shadow", "google.golang.org/grpc/xds", "several processes"} {
+				for _, want := range []string{"level=WARN", "other=\"" + tt.other, "cause=", "XDSLB_ENABLE", "google.golang.org/grpc/xds", "several processes"} {
 					if tt.other == "unknown" {
 						want = strings.ReplaceAll(want, "other=\"", "other=")
 					}

@@ -74,7 +74,7 @@ func (s *session) displacedEndedLocked(err error) {
 	}
 	s.core.logLocked(slog.LevelWarn, msgDisplaced, logFields{server: s.cfg, typ: noType}, slog.String("other", other),
 		slog.String("cause", "the server, for instance Istio's agent, accepts one stream and ends the previous one in order when another one opens; updates are late or do not arrive"),
-		slog.String("remedy", "have one xDS client behind the agent: select all targets of the process or none with XDSLB_ENABLE and XDSLB_DISABLE; do not use a Shadow, "+
+		slog.String("remedy", "have one xDS client behind the agent: select all targets of the process or none with XDSLB_ENABLE and XDSLB_DISABLE; do not use "+
 			"an xDS server or client of google.golang.org/grpc/xds, different Config.Policies or ControlPlaneDialOptions, or several processes behind one agent"))
 }
 

@@ -142,7 +142,7 @@ var known = []string{
 	"google.golang.org/grpc", "google.golang.org/grpc/codes", "google.golang.org/grpc/credentials", "google.golang.org/grpc/credentials/insecure",
 	"google.golang.org/grpc/keepalive", "google.golang.org/grpc/metadata", "google.golang.org/grpc/status",
 	"github.com/xdslb/xdslb/edf", "github.com/xdslb/xdslb/integrate", "github.com/xdslb/xdslb/picker", "github.com/xdslb/xdslb/ringhash",
-	"github.com/xdslb/xdslb/integrate/debug", "github.com/xdslb/xdslb/integrate/report", "github.com/xdslb/xdslb/integrate/shadow", "github.com/xdslb/xdslb/xds", "github.com/xdslb/xdslb/xds/xdstest",
+	"github.com/xdslb/xdslb/integrate/debug", "github.com/xdslb/xdslb/integrate/report", "github.com/xdslb/xdslb/xds", "github.com/xdslb/xdslb/xds/xdstest",
 }
 
 // source returns a file of package p with the snippet: unchanged if it is a whole file,

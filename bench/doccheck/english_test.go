@@ -23,13 +23,13 @@ import (
 var plain = []string{
 	"bench", "edf", "fuzz", "picker", "ringhash", "xds",
 	"integrate/attemptlabels", "integrate/cmd", "integrate/debug", "integrate/examples", "integrate/probe",
-	"integrate/report", "integrate/shadow", "integrate/stockmetrics",
+	"integrate/report", "integrate/stockmetrics",
 	"integrate/internal/balancer", "integrate/internal/channelmetrics", "integrate/internal/counters", "integrate/internal/diagnosis",
 	"integrate/internal/explain", "integrate/internal/gradient", "integrate/internal/link",
 	"integrate/internal/metadatautil", "integrate/internal/methodconfig", "integrate/internal/metric",
 	"integrate/internal/offline", "integrate/internal/orcaweight", "integrate/internal/outlier",
 	"integrate/internal/rollout", "integrate/internal/rpc", "integrate/internal/sanitize",
-	"integrate/internal/serial", "integrate/internal/shadowing", "integrate/internal/xdstls",
+	"integrate/internal/serial", "integrate/internal/xdstls",
 }
 
 // unclear matches forms that grpc-go and the standard library do not use: sentences that start

@@ -12,14 +12,13 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/integrate/shadow"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// BenchmarkShadow is a unary RPC over loopback of stock's: alone, with a Shadow, and on a
-// channel of ours that was handed over to stock. The second route of the two matches.
-func BenchmarkShadow(b *testing.B) {
-	for _, impl := range []string{"stock", "stock_shadow", "stock_disabled", "ours"} {
+// BenchmarkDisabled is a unary RPC over loopback on a channel of stock, on a channel of ours that
+// was handed to stock, and on a channel of ours. The second route of the two matches.
+func BenchmarkDisabled(b *testing.B) {
+	for _, impl := range []string{"stock", "stock_disabled", "ours"} {
 		b.Run("impl="+impl, func(b *testing.B) {
 			name, _ := service(b, 3, func(r *xdstest.Resources) {
 				host := r.Routes[0].VirtualHosts[0]
@@ -30,15 +29,6 @@ func BenchmarkShadow(b *testing.B) {
 			case "stock":
 				b.Setenv("XDSLB_DISABLE", "*")
 				cc = closing(b)(grpc.NewClient("xds:///"+name, plaintext))
-			case "stock_shadow":
-				var s *shadow.Shadow
-				cc, s = shadowed(b, name, integrate.Config{})
-				ready(b, cc, s)
-				defer func() {
-					if r := s.Report(); r.Calls < uint64(b.N) || len(r.Differences) > 0 {
-						b.Errorf("%+v", r)
-					}
-				}()
 			case "stock_disabled":
 				b.Setenv("XDSLB_DISABLE", "*")
 				cc = closing(b)(integrate.NewClient("xds:///"+name, plaintext))

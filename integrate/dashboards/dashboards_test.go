@@ -317,7 +317,7 @@ func stockNames(t *testing.T, list []instrument) func(text string) (string, bool
 			names[ours[k]] = stock[k]
 		}
 	}
-	series := regexp.MustCompile(`\bxdslb_(?:xds_client|lb|client|shadow)_\w+`)
+	series := regexp.MustCompile(`\bxdslb_(?:xds_client|lb|client)_\w+`)
 	return func(text string) (string, bool) {
 		all := true
 		text = series.ReplaceAllStringFunc(text, func(name string) string {

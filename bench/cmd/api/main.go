@@ -37,7 +37,6 @@ var stable = []string{
 	"integrate/debug",
 	"integrate/probe",
 	"integrate/report",
-	"integrate/shadow",
 	"integrate/stockmetrics",
 	"integrate/stockmetrics/withstock",
 	"xds/csds",

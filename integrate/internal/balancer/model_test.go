@@ -37,7 +37,6 @@ import (
 //	modelsessions_test.go  what holds for RPCs of sessions
 //	modellook_test.go      status and explanations at any moment
 //	modelrollout_test.go   channels that the environment hands to stock
-//	modelshadow_test.go    a Shadow of another channel, by the same control plane
 //	modelend_test.go       the calm at the end, and what holds then (trial.converge, finish)
 //	modelordeals_test.go   what is tried in the calm: an ejection, a reconnection
 

@@ -26,7 +26,6 @@ func (t *trial) audit() {
 	t.wakeSleepers()
 	t.probeAll()
 	t.rest()
-	t.checkShadow()
 	t.checkConns()
 	t.checkReplacements()
 	t.checkPublished()

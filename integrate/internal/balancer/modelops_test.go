@@ -37,7 +37,6 @@ var ops = []op{
 	{2, (*trial).exitIdle},
 	{1, (*trial).idleAndBack},
 	{1, (*trial).refuse},
-	{3, (*trial).shadowed},
 }
 
 // step takes the trial a step further.
@@ -217,7 +216,6 @@ func (t *trial) idleAndBack() {
 func (t *trial) refuse() {
 	t.Logf("the target fails")
 	t.lb.ResolverError(errors.New("no such target"))
-	t.shadow.fail()
 	t.sky.close()
 	t.rest()
 	t.loseReports()

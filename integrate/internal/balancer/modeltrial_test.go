@@ -37,7 +37,6 @@ type trial struct {
 	lossy     map[string]bool    // CDS clusters whose reports cannot be complete
 	published []*publishedCluster
 	sky       sky
-	shadow    *modelShadow       // nil in most
 	drained   map[*modelConn]int // connects of SubConns when their endpoint was found draining
 
 	before struct{ breakers, policies int } // of other histories, which went wrong
@@ -65,9 +64,6 @@ func newTrial(k *kit.Trial) *trial {
 		servers: &loadServers{sums: map[account]*loads{}},
 		counts:  map[account]int{}, loads: map[account]*loads{}, lossy: map[string]bool{}, drained: map[*modelConn]int{},
 	}
-	if rng.IntN(4) == 0 {
-		t.shadow = newModelShadow()
-	}
 	if rng.IntN(2) == 0 {
 		t.creds = modelCredentials()
 	}
@@ -93,14 +89,12 @@ func (t *trial) start() {
 	t.grpc.called = t.lookFrom(t.lb)
 	lb := t.lb
 	t.sky.plans = func() bool { return hasPlans(lb) }
-	t.shadow.begin()
 	t.push()
 }
 
 // stop is a channel that goes idle, or is closed.
 func (t *trial) stop() {
 	t.sky.cancel()
-	t.shadow.end()
 	t.lb.Close()
 	t.source.Close()
 }
@@ -118,7 +112,6 @@ func (t *trial) push() {
 	cfg := t.plane.config()
 	push(t.lb, cfg)
 	t.lend()
-	t.shadow.update(cfg)
 	t.gatesIn(t.plane.clusters)
 	for _, c := range t.plane.clusters {
 		for _, l := range c.leaves {

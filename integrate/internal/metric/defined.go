@@ -164,10 +164,6 @@ var (
 
 // Metrics of channels and their interceptors.
 var (
-	ShadowDifferences = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.shadow.differences", Unit: "{call}", Labels: []string{target, "xdslb.shadow.kind"},
-		Description: "RPCs that xdslb would have handled differently from stock, by kind.",
-	})
 	Retries = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.client.retries", Unit: "{attempt}", Labels: []string{target},
 		Description: "Further attempts made by the interceptors.",
