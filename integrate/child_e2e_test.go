@@ -15,10 +15,10 @@ import (
 	"google.golang.org/grpc/balancer/randomsubsetting"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 	"github.com/xdslb/xdslb/xds/xdstest"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // offering serves backends, a locality for each, and lists policies.

@@ -6,7 +6,7 @@ package integrate_test
 import (
 	"log/slog"
 
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // logs captures the process's log while the tests run.

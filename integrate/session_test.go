@@ -24,9 +24,9 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // sticky is stateful session affinity by cookie "s" for RPCs under a path.

@@ -9,9 +9,9 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // inPriorities serves two backends, each in a priority of its own, with sessions.

@@ -19,11 +19,11 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/xdstest"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 func statusOf(t *testing.T, cc *grpc.ClientConn) report.TargetStatus {

@@ -13,7 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // TestChurn runs random histories of a client and its servers with concurrency, and compares the

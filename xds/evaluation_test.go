@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/resource"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // graphWorld is a target whose routes lead to many kinds of clusters, and a server

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // TestModel runs random histories of a client and of the servers at the other end of its streams:

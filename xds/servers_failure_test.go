@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/resource"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestXDS7Timer: a resource that does not come counts as missing, not before the

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/resource"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // placesWorld is a client and a server that sends its clusters in some order, which it

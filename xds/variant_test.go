@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/bootstrap"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // notFound is an HTTP/2 server, such as a proxy in front of a control plane that is not

@@ -11,8 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/leak"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestDemo runs the scenario in this process; under -race it is the race and

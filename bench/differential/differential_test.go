@@ -15,10 +15,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 var without = flag.String("differential.without", "", "what worlds are to do without, to look for the rest: retries, failures, faults, streams, removals, defects, outages")

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // The namespace of all services and of the client, and the latter's service account.

@@ -11,10 +11,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/xdstest"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // patches add outlier detection to all clusters, and least latency to one of them.

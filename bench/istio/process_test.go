@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // A process is a running program of Istio's. Its output is captured.

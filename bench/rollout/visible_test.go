@@ -16,10 +16,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
 	"github.com/xdslb/xdslb/xds/xdstest"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestHandedOverShows checks that a channel handed to stock is on the debug page, in its JSON

@@ -19,11 +19,11 @@ import (
 	"google.golang.org/grpc/xds"
 	stockcsds "google.golang.org/grpc/xds/csds"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	ours "github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/csds"
 	"github.com/xdslb/xdslb/xds/xdstest"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestBesideAdmin checks that grpc-go's admin services, which have stock's CSDS, are not

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // naiveMembers is the oracle of MemberList.

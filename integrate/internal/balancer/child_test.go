@@ -23,8 +23,8 @@ import (
 	"google.golang.org/grpc/resolver/ringhash"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // breakerOf returns the circuit breaker of the only cluster.

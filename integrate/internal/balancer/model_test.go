@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // The random model is histories of a balancer between a control plane and gRPC that

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // trial is one history under way: the control plane, gRPC's side, the balancer

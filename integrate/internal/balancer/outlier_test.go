@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // detecting returns c with outlier detection: who fails more than half of ten

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // a56Oracle is gRFC A56's priority policy, written from its text with the clock of

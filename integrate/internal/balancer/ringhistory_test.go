@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/ringhash"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // ringModel is a slow picture of a cluster whose policy is ring_hash, by the rules of A42, A61

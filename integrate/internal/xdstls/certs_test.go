@@ -23,10 +23,10 @@ import (
 
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // logged captures all that is logged.
