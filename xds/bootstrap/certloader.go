@@ -13,11 +13,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/xdslb/xdslb/xds/internal/files"
 )
 
 // Certs are the contents of the files of a CertFiles.
@@ -108,47 +109,36 @@ func (l *CertLoader) LoadIdentity(ctx context.Context) (*tls.Certificate, error)
 
 // loaded is the parsed contents of some files.
 type loaded[T any] struct {
-	mu      sync.Mutex
-	value   T             // of the last successful read
-	at      time.Time     // start of the last successful read; zero before the first
-	warned  time.Time     // time of the last log line about a failure; zero after a successful read
-	err     error         // of the last read
-	reading chan struct{} // closed when the current read ends, which serves all callers; nil without a read
+	reader files.Reader
+
+	mu     sync.Mutex
+	value  T         // of the last successful read
+	at     time.Time // start of the last successful read; zero before the first
+	warned time.Time // time of the last log line about a failure; zero after a successful read
 }
 
-const (
-	warnPause = 10 * time.Second // between two log lines about the same files
-	readLimit = 2 * time.Second  // maximum wait of a caller for a read if there is a previous value
-)
-
-// errSlow is the error of a read that has not finished within readLimit. The read continues,
-// since it cannot be interrupted.
-var errSlow = errors.New("not finished within two seconds")
+const warnPause = 10 * time.Second // between two log lines about the same files
 
 // get returns the value. It reads the value if it is older than interval or not valid.
 func (l *loaded[T]) get(ctx context.Context, file string, interval time.Duration, read func() (T, error), valid func(T) bool, warn func(time.Time, error)) (T, error) {
+	now := time.Now()
+	l.mu.Lock()
+	value, at := l.value, l.at
+	l.mu.Unlock()
+	if !at.IsZero() && now.Sub(at) < interval && valid(value) {
+		return value, nil
+	}
+	if !at.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = files.Soon(ctx)
+		defer cancel()
+	}
+	err := l.reader.Read(ctx, func() error { return l.read(now, read) })
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("xdslb: reading %s: %w", file, err)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
-	if !l.at.IsZero() && now.Sub(l.at) < interval && valid(l.value) {
-		return l.value, nil
-	}
-	if l.reading == nil {
-		l.reading = make(chan struct{})
-		go l.read(now, read)
-	}
-	reading, limit := l.reading, time.Duration(math.MaxInt64)
-	if !l.at.IsZero() {
-		limit = readLimit
-	}
-	l.mu.Unlock()
-	err := wait(ctx, reading, limit)
-	l.mu.Lock()
-	if err != nil {
-		err = fmt.Errorf("xdslb: reading %s: %w", file, err)
-	} else {
-		err = l.err
-	}
 	switch {
 	case err == nil && l.warned.IsZero():
 	case err == nil:
@@ -164,29 +154,14 @@ func (l *loaded[T]) get(ctx context.Context, file string, interval time.Duration
 }
 
 // read reads the value for all callers of get.
-func (l *loaded[T]) read(now time.Time, read func() (T, error)) {
+func (l *loaded[T]) read(now time.Time, read func() (T, error)) error {
 	value, err := read()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err = err; err == nil {
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.value, l.at = value, now
 	}
-	close(l.reading)
-	l.reading = nil
-}
-
-// wait waits for the end of a read.
-func wait(ctx context.Context, reading <-chan struct{}, limit time.Duration) error {
-	slow := time.NewTimer(limit)
-	defer slow.Stop()
-	select {
-	case <-reading:
-		return nil
-	case <-slow.C:
-		return errSlow
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return err
 }
 
 func (f CertFiles) readRoots() (roots Roots, err error) {
@@ -246,10 +221,7 @@ const maxCertFile = 16 << 20
 
 // readCerts reads a file, without its byte order mark, which would hide the first PEM block.
 func readCerts(name string) ([]byte, error) {
-	text, err := readFile(name, maxCertFile)
-	if err == nil && len(text) > maxCertFile {
-		err = fmt.Errorf("%s is larger than 16 MiB", name)
-	}
+	text, err := files.Read(name, maxCertFile)
 	return bytes.TrimPrefix(text, []byte("\ufeff")), err
 }
 

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -16,6 +15,8 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xdslb/xdslb/xds/internal/files"
 )
 
 // A Parser parses bootstrap documents. The zero value is ready to use and supports the built-in
@@ -51,9 +52,9 @@ const (
 func (p Parser) Load() (*Config, error) {
 	if name := os.Getenv(envFile); name != "" {
 		source := "file " + name
-		data, err := readFile(name, maxSize)
+		data, err := files.Read(name, maxSize)
 		if err != nil {
-			e := &Error{Source: source, Problem: "cannot be read: " + err.Error(), Fix: "make " + envFile + " the path of a file that this process may read", cause: err}
+			e := &Error{Source: source, Problem: "cannot be read: " + err.Error(), Fix: "make " + envFile + " the path of the bootstrap document, which this process must be able to read", cause: err}
 			if strings.HasPrefix(strings.TrimSpace(name), "{") {
 				e.Source = "environment variable " + envFile
 				e.Problem = "must be the path of a file, but contains JSON"
@@ -71,17 +72,6 @@ func (p Parser) Load() (*Config, error) {
 		Problem: "there is no xDS bootstrap: neither " + envFile + " nor " + envText + " is set",
 		Fix:     "set " + envFile + " to the path of a bootstrap file, or " + envText + " to its text",
 	}
-}
-
-// readFile is os.ReadFile for files that might not end, such as devices. It returns at most one
-// byte more than the limit.
-func readFile(name string, limit int64) (data []byte, err error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit+1))
 }
 
 // Parse parses a bootstrap document. The source, such as "file /etc/xds.json", is used in

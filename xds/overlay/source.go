@@ -5,14 +5,17 @@ package overlay
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
+	"context"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/xdslb/xdslb/xds/internal/files"
 )
 
 // A Source has the overlay in force of channels: the patches of a document, followed by the patches
@@ -21,7 +24,8 @@ import (
 type Source struct {
 	document *Overlay // nil without one
 	file     string   // empty without one
-	current  atomic.Pointer[Overlay]
+	reader   files.Reader
+	current  atomic.Pointer[Overlay]     // nil until the file has been read for the first time
 	logger   atomic.Pointer[slog.Logger] // nil is slog.Default()
 
 	mu       sync.Mutex
@@ -40,44 +44,38 @@ const (
 
 // sources are the Sources of the process. They are kept, since a channel that was idle has to find
 // the overlay that was in force although the file may be invalid by then.
-var sources = struct {
-	mu  sync.Mutex
-	all map[sourceKey]*Source
-}{all: map[sourceKey]*Source{}}
+var sources sync.Map // of *Source, by sourceKey
 
 type sourceKey struct{ document, file string }
 
 // Open returns the Source of a document and a file; either may be empty. It fails if one of them is
-// invalid, unless the file is known to have been valid before. Without both it returns nil, which
-// has no patches. name is that of the document in messages. The first Logger that is not nil is used.
+// invalid, or the file cannot be read within two seconds, unless the file is known to have been valid
+// before. Without both it returns nil, which has no patches. name is that of the document in messages.
+// The first Logger that is not nil is used.
 func Open(name string, document []byte, file string, logger *slog.Logger) (*Source, error) {
 	if len(document) == 0 && file == "" {
 		return nil, nil
 	}
-	sources.mu.Lock()
-	defer sources.mu.Unlock()
 	key := sourceKey{string(document), file}
-	s := sources.all[key]
-	if s == nil {
-		s = &Source{file: file, watchers: map[*watcher]struct{}{}}
-		var err error
+	known, ok := sources.Load(key)
+	if !ok {
+		s := &Source{file: file, watchers: map[*watcher]struct{}{}}
 		if len(document) > 0 {
+			var err error
 			if s.document, err = Parse(name, document); err != nil {
 				return nil, err
 			}
 		}
-		s.current.Store(s.document)
-		if file != "" {
-			if s.text, err = readFile(file); err != nil {
-				return nil, s.failure(err)
-			}
-			o, err := s.parse(s.text)
-			if err != nil {
-				return nil, err
-			}
-			s.current.Store(o)
+		if file == "" {
+			s.current.Store(s.document)
 		}
-		sources.all[key] = s
+		known, _ = sources.LoadOrStore(key, s)
+	}
+	s := known.(*Source)
+	if s.current.Load() == nil {
+		if err := s.reload(); err != nil {
+			return nil, err
+		}
 	}
 	if logger != nil {
 		s.logger.CompareAndSwap(nil, logger)
@@ -103,7 +101,7 @@ func (s *Source) Refresh() {
 	watched := s.stop != nil
 	s.mu.Unlock()
 	if !watched {
-		s.reload()
+		_ = s.reload() // which has logged the error
 	}
 }
 
@@ -143,9 +141,7 @@ func (s *Source) Watch(changed func()) (stop func()) {
 // poll reads the file until stop is closed.
 func (s *Source) poll(stop chan struct{}) {
 	for {
-		for _, w := range s.reload() {
-			w.changed()
-		}
+		_ = s.reload() // which has logged the error
 		select {
 		case <-stop:
 			return
@@ -154,13 +150,25 @@ func (s *Source) poll(stop chan struct{}) {
 	}
 }
 
-// reload reads the file, and returns the watchers if the overlay has changed. If the file is
-// invalid, the previous overlay stays in force.
-func (s *Source) reload() (notify []*watcher) {
-	text, err := readFile(s.file)
+// reload reads the file. If it is invalid, or is not read soon, the previous overlay stays in force.
+func (s *Source) reload() error {
+	ctx, cancel := files.Soon(context.Background())
+	defer cancel()
+	err := s.reader.Read(ctx, s.read)
+	if ctx.Err() == nil || err == nil {
+		return err
+	}
+	_, err = s.set(nil, nil, s.failure(err))
+	return err
+}
+
+// read reads the file for all callers of reload, and notifies the watchers.
+func (s *Source) read() error {
+	text, err := files.Read(s.file, maxFile)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil && bytes.Equal(text, s.text) && text != nil {
+	same := err == nil && s.text != nil && bytes.Equal(text, s.text)
+	s.mu.Unlock()
+	if same {
 		return nil
 	}
 	var o *Overlay
@@ -169,24 +177,31 @@ func (s *Source) reload() (notify []*watcher) {
 	} else {
 		o, err = s.parse(text)
 	}
-	logger := s.logger.Load()
-	if logger == nil {
-		logger = slog.Default()
+	notify, err := s.set(text, o, err)
+	for _, w := range notify {
+		w.changed()
 	}
-	before := s.err
+	return err
+}
+
+// set sets the overlay in force to that of a text of the file, unless err is why it cannot be. It
+// returns err, or the watchers. The first overlay is not logged: Open returns its error.
+func (s *Source) set(text []byte, o *Overlay, err error) (notify []*watcher, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	logger, first, before := cmp.Or(s.logger.Load(), slog.Default()), s.current.Load() == nil, s.err
 	s.text, s.err = text, err
-	if err != nil {
-		if before == nil || before.Error() != err.Error() {
+	switch {
+	case err != nil:
+		if !first && (before == nil || before.Error() != err.Error()) {
 			go logger.Warn("xdslb: overlay not reloaded, keeping the previous one", "error", err)
 		}
-		return nil
+		return nil, err
+	case !first:
+		go logger.Info("xdslb: overlay reloaded", "file", s.file, "patches", len(o.patches))
 	}
-	go logger.Info("xdslb: overlay reloaded", "file", s.file, "patches", len(o.patches))
 	s.current.Store(o)
-	for w := range s.watchers {
-		notify = append(notify, w)
-	}
-	return notify
+	return slices.Collect(maps.Keys(s.watchers)), nil
 }
 
 // parse returns the overlay with the patches of the document and of a text of the file.
@@ -200,17 +215,4 @@ func (s *Source) parse(text []byte) (*Overlay, error) {
 
 func (s *Source) failure(err error) error {
 	return fmt.Errorf("xdslb: overlay: file %s: cannot be read: %w", s.file, err)
-}
-
-func readFile(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(text) > maxFile {
-		err = errors.New("larger than 4 MiB")
-	}
-	return text, err
 }
