@@ -37,11 +37,19 @@ type needs struct {
 
 // Update implements xds.Watcher: it applies a new configuration of the target. The service
 // config is updated first if it changes, so that no RPC combines the new configuration with the
-// old service config.
+// old service config. The routes are compiled without the mutex, since a configuration may have
+// very many: Close and the events of connections do not wait for that.
 func (b *Balancer) Update(cfg *picker.Config) {
+	tell := b.compile(cfg)
+	plans := b.rpcs.plans
 	b.lock()
 	defer b.unlock()
-	var tell func()
+	b.callThen(tell, func() { b.apply(cfg, plans) })
+}
+
+// compile makes cfg the latest configuration, and its routes' settings rpcs. It returns what
+// passes them to gRPC, or nil if gRPC has them.
+func (b *Balancer) compile(cfg *picker.Config) (tell func()) {
 	if (b.src != nil || b.simulated) && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !rpc.SameClusters(b.latest, cfg)) {
 		methods, plans := rpc.Compile(cfg, rpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.Channel.HasInterceptors()})
 		if !b.simulated && !reflect.DeepEqual(methods, b.rpcs.methods) {
@@ -50,8 +58,7 @@ func (b *Balancer) Update(cfg *picker.Config) {
 		b.rpcs = rpcConfig{methods, plans}
 	}
 	b.latest = cfg
-	plans := b.rpcs.plans
-	b.callThen(tell, func() { b.apply(cfg, plans) })
+	return tell
 }
 
 // rpcConfig is the part of a configuration's routes that applies to RPCs regardless of their

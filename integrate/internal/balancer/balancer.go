@@ -63,9 +63,12 @@ type Balancer struct {
 	src       *Source // nil without xDS
 	stopWatch func()
 	clusters  map[string]*cluster
-	latest    *picker.Config // the latest configuration, which may not be in force yet
-	rpcs      rpcConfig      // of latest
-	watch     callWatch      // whether RPCs are counted by endpoint
+	watch     callWatch // whether RPCs are counted by endpoint
+
+	// Only Update and Error use these, without the mutex: xds.Client and gRPC call them one at a
+	// time.
+	latest *picker.Config // the latest configuration, which may not be in force yet
+	rpcs   rpcConfig      // of latest
 }
 
 func newBalancer(cc balancer.ClientConn, opts balancer.BuildOptions) *Balancer {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
@@ -161,5 +162,41 @@ func TestUpdatesUnderLoad(t *testing.T) {
 	t.Logf("seed %d: %d updates, %d RPCs, %d of them planned, %d picks that had to wait", seed, updates, rpcs.Load(), planned.Load(), waits.Load())
 	if planned.Load() == 0 {
 		t.Error("no RPC went through an interceptor")
+	}
+}
+
+// TestCompileWithoutMutex: routes are compiled, which may take long and calls filters of the
+// application, without the mutex: the balancer can be inspected and closed meanwhile. A
+// configuration that was compiled while the balancer was closed is not applied.
+func TestCompileWithoutMutex(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	b.src = &Source{Channel: rpc.NewChannel(link.Options{}, rpc.ChannelOptions{Intercepted: true}), Configure: func([]methodconfig.Config) {}}
+	t.Cleanup(b.src.Channel.Close)
+	compiled := 0
+	rpc.RegisterHTTPFilter(rpc.HTTPFilter{Config: "test.CompileWithoutMutex", Intercept: func(any, any) (grpc.UnaryClientInterceptor, grpc.StreamClientInterceptor) {
+		compiled++
+		if !b.rt.TryLock() {
+			t.Error("the mutex is held while routes are compiled")
+			return nil, nil
+		}
+		b.rt.Unlock()
+		if compiled > 1 {
+			b.Close()
+		}
+		return nil, nil
+	}})
+	config := func(endpoint int) *picker.Config {
+		cfg := configOf(clusterOf("c", prio(eps(endpoint))))
+		cfg.Filters = []picker.Filter{{Name: "f", Type: "test.CompileWithoutMutex"}}
+		return cfg
+	}
+	first := config(0)
+	b.Update(first)
+	if compiled != 1 || len(cc.conns) != 1 {
+		t.Fatalf("the first configuration was compiled %d times and has %d connections, want 1 and 1", compiled, len(cc.conns))
+	}
+	b.Update(config(1))
+	if compiled != 2 || len(cc.conns) != 1 {
+		t.Errorf("%d configurations were compiled and %d connections made, want 2 and 1: the second was applied to a closed balancer", compiled, len(cc.conns))
 	}
 }

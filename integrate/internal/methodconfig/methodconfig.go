@@ -8,8 +8,8 @@
 // Routes and method configs differ in their order: the first route that matches is used, and
 // the most specific method config. A route can therefore be expressed only if its path names a
 // method, a service, or everything, if it has no other condition, and if no earlier route that
-// cannot be expressed matches some of its RPCs with other settings. Routes that are hidden by
-// earlier routes are omitted. A route that cannot be expressed itself needs no interceptor if a
+// cannot be expressed matches some of its RPCs with other settings. Routes that no RPC can reach,
+// such as those hidden by earlier routes, are omitted. A route that cannot be expressed itself needs no interceptor if a
 // later route with the same settings is expressed and covers all of its RPCs.
 //
 // gRPC takes the path prefix "/x/" for a service whose methods have no slash. A path with more
@@ -35,38 +35,37 @@ type Config struct {
 
 // Compile returns the method configs for the routes, and for each route whether they express all
 // of its settings. With deep, notDeep reports for which of these routes they do not express the
-// settings for deep paths. O(routes²) in the worst case.
+// settings for deep paths. O(n log n) comparisons of the paths of n routes.
 func Compile(cfg *picker.Config, deep bool) (methods []Config, inServiceConfig, notDeep []bool) {
 	inServiceConfig, notDeep = make([]bool, len(cfg.Routes)), make([]bool, len(cfg.Routes))
-	var earlier []scope // of routes that are not inServiceConfig, or notDeep
-	hidden := map[scope]bool{}
-	limited := ClustersWith(cfg, LimitsRetries)
+	earlier := obstacles{routes: cfg.Routes}
+	configs := configNumbers{limited: ClustersWith(cfg, LimitsRetries)}
+	hidden := map[string]bool{} // paths of the services and methods that methods has
 	configured := false
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
 		c := callConfig{Timeout(cfg, r), r.Retry}
 		s := scopeOf(r)
-		s.config, s.retried, s.route = c.key(), r.Retry != nil, i
-		if limited.Serves(r) && r.Retry != nil || r.Retry != nil && r.Retry.PerTryTimeout > 0 {
-			s.named, s.config = false, "limited or timed "+s.config // differs from all method configs
+		s.retried, s.route = r.Retry != nil, i
+		s.config = configs.number(c, r)
+		s.named = s.named && s.config != inexpressible
+		if !s.reachable() || s.named && s.service != "" && (hidden[serviceOf(s.path)] || hidden[s.path]) {
+			inServiceConfig[i] = true
+			continue
 		}
-		if !s.named || s.overlaps(earlier) {
-			earlier = append(earlier, s)
+		if !s.named || earlier.prevent(s) {
+			earlier.add(s, false)
 			continue
 		}
 		inServiceConfig[i] = true
-		if hidden[scope{service: s.service}] && s.service != "" || hidden[scope{service: s.service, method: s.method}] {
-			continue
+		hidden[s.path] = true
+		for _, e := range earlier.covered(s) {
+			inServiceConfig[e] = true
+			notDeep[e] = deep && s.isService() && cfg.Routes[e].Path.Kind != picker.MatchExact
 		}
-		hidden[scope{service: s.service, method: s.method}] = true
 		if deep && s.isService() {
-			earlier = append(earlier, s)
-		}
-		for k := range earlier {
-			if e := &earlier[k]; s.covers(*e) {
-				e.deep = deep && s.isService() && !e.exact
-				inServiceConfig[e.route], notDeep[e.route] = true, e.deep
-			}
+			notDeep[i] = true
+			earlier.add(s, true)
 		}
 		configured = configured || c != callConfig{}
 		m := Config{Name: []map[string]string{s.name()}, RetryPolicy: RetryPolicy(c.retry)}
@@ -120,6 +119,39 @@ func RetryPolicy(r *picker.RetryPolicy) json.RawMessage {
 // key returns a string that differs for different configurations.
 func (c callConfig) key() string { return fmt.Sprintf("%d %s", c.timeout, RetryPolicy(c.retry)) }
 
+// configNumbers numbers settings: equal settings have equal numbers above 0.
+type configNumbers struct {
+	limited ClusterSet
+	same    map[callConfig]int32 // the retry policies by pointer
+	equal   map[string]int32
+}
+
+// inexpressible is the number of settings that no method config can express: retries that are
+// limited by their cluster, or whose attempts are limited in time.
+const inexpressible = 1
+
+// number returns the number of the settings of a route. The cost is independent of the settings
+// before.
+func (n *configNumbers) number(c callConfig, r *picker.Route) int32 {
+	if r.Retry != nil && (r.Retry.PerTryTimeout > 0 || n.limited.Serves(r)) {
+		return inexpressible
+	}
+	if i := n.same[c]; i != 0 {
+		return i
+	}
+	if n.same == nil {
+		n.same, n.equal = map[callConfig]int32{}, map[string]int32{}
+	}
+	key := c.key()
+	i := n.equal[key]
+	if i == 0 {
+		i = inexpressible + 1 + int32(len(n.equal))
+		n.equal[key] = i
+	}
+	n.same[c] = i
+	return i
+}
+
 // scope is the set of RPCs of a route, in the form of a method config if possible: both fields
 // empty means all RPCs, and only method empty means a whole service.
 type scope struct {
@@ -127,16 +159,23 @@ type scope struct {
 	named           bool   // a method config can name it, and the route has no other condition
 	path            string // the known prefix of the RPCs' paths
 	exact           bool   // path is all of it
-	config          string
-	deep            bool // only the paths with more than two parts
-	retried         bool // config has retries
-	route           int  // its index
+	config          int32  // a number of configNumbers
+	retried         bool   // config has retries
+	route           int    // its index
+}
+
+// pathScope returns the scope of a route by its path alone. Only its path and exact are set.
+func pathScope(r *picker.Route) scope {
+	if r.Path.Kind == picker.MatchRegex || r.Path.IgnoreCase {
+		return scope{}
+	}
+	return scope{path: r.Path.Value, exact: r.Path.Kind == picker.MatchExact}
 }
 
 func scopeOf(r *picker.Route) scope {
-	s := scope{path: r.Path.Value, exact: r.Path.Kind == picker.MatchExact}
+	s := pathScope(r)
 	if r.Path.Kind == picker.MatchRegex || r.Path.IgnoreCase {
-		return scope{}
+		return s
 	}
 	if len(r.Headers) > 0 || r.Fraction != nil && *r.Fraction < 1e6 {
 		return s
@@ -152,39 +191,8 @@ func scopeOf(r *picker.Route) scope {
 	return s
 }
 
-// overlaps reports whether a method config for s would wrongly be applied to RPCs of an earlier
-// route. Either the earlier route has other settings, or it has the same retries and needs
-// interceptors for its other RPCs, whose retries would multiply with gRPC's.
-func (s scope) overlaps(earlier []scope) bool {
-	for _, e := range earlier {
-		if s.meets(e) && (e.config != s.config || e.retried && !s.covers(e)) {
-			return true
-		}
-	}
-	return false
-}
-
-// meets reports whether a path of an RPC may belong to both.
-func (s scope) meets(e scope) bool {
-	if s.service != "" && (e.deep || IsDeep(e.path)) {
-		return false // gRPC looks for another service
-	}
-	return !s.exact && strings.HasPrefix(e.path, s.path) || !e.exact && strings.HasPrefix(s.path, e.path) || e.path == s.path
-}
-
-// covers reports whether a method config for s is applied to all RPCs of e.
-func (s scope) covers(e scope) bool {
-	switch {
-	case s.service == "":
-		return true
-	case e.deep || IsDeep(e.path):
-		return false
-	case s.method == "":
-		return strings.HasPrefix(e.path, "/"+s.service+"/")
-	default:
-		return e.exact && e.path == s.path
-	}
-}
+// reachable reports whether paths of RPCs, which start with a slash, may belong to the scope.
+func (s scope) reachable() bool { return strings.HasPrefix(s.path, "/") || s.path == "" && !s.exact }
 
 // isService reports whether the scope is a whole service.
 func (s scope) isService() bool { return s.service != "" && s.method == "" }

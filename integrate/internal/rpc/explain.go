@@ -37,7 +37,7 @@ type FilterExplanation struct {
 }
 
 // InServiceConfig returns for each route whether gRPC applies its timeout and retries, by its
-// service config. Otherwise interceptors do. O(routes²) in the worst case.
+// service config. Otherwise interceptors do.
 func InServiceConfig(t *Table) []bool {
 	_, inServiceConfig, _ := methodconfig.Compile(t.Config, false)
 	return inServiceConfig

@@ -157,7 +157,8 @@ func (p *planner) plansFor(r *picker.Route, inServiceConfig bool) *routePlans {
 }
 
 // Compile returns the settings of a configuration's routes: as method configs, as far as gRPC's
-// service config can express them, and as plans for interceptors. O(routes²) in the worst case.
+// service config can express them, and as plans for interceptors. O(n log n) comparisons of the
+// paths of n routes.
 func Compile(cfg *picker.Config, opts CompileOptions) ([]methodconfig.Config, *Plans) {
 	methods, inServiceConfig, notDeep := methodconfig.Compile(cfg, opts.Intercepted)
 	return methods, makePlans(cfg, inServiceConfig, notDeep, opts)
