@@ -166,10 +166,10 @@ func (s *Source) reload() error {
 func (s *Source) read() error {
 	text, err := files.Read(s.file, maxFile)
 	s.mu.Lock()
-	same := err == nil && s.text != nil && bytes.Equal(text, s.text)
+	same, before := err == nil && s.text != nil && bytes.Equal(text, s.text), s.err
 	s.mu.Unlock()
 	if same {
-		return nil
+		return before
 	}
 	var o *Overlay
 	if err != nil {
