@@ -29,7 +29,7 @@ type Explanation = report.Explanation
 // the next one, for at most 15 ms.
 //
 // It fails if the channel is idle, has no configuration, or has another package's resolver. The
-// first call for a channel without interceptors changes service configs: see StatusOf. For each
+// first call for a channel may change service configs: see StatusOf. For each
 // route that the RPC may take, it costs O(endpoints of the priorities in use of its clusters), with
 // the channel's mutex held: RPCs go on, updates wait.
 func Explain(ctx context.Context, cc *grpc.ClientConn, method string) (*Explanation, error) {

@@ -16,7 +16,7 @@ import (
 // filters. [DialOptions] and [NewClient] install it. It is exported for channels whose
 // interceptors are composed elsewhere; it should come last (see [DialOptions]). It serves any
 // channel with a resolver of this package, and passes RPCs of other channels on. An RPC without
-// such settings requires one or two map look-ups and no allocation.
+// such settings requires a look-up in a table and no allocation.
 //
 // The call options of an RPC apply to the RPC as a whole, not to its attempts: [grpc.OnFinish]
 // is called once, also if a filter ends the RPC, and [grpc.Header], [grpc.Trailer] and

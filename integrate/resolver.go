@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -112,7 +111,7 @@ func (b *resolverBuilder) build(v *report.RolloutStatus, target resolver.Target,
 			return channelmetrics.Start(target.String(), opts.MetricsRecorder, func(to *metric.Channel) { balancer.Counts(b, to) })
 		},
 	}
-	r.Channel = rpc.NewChannel(link.Options{Target: target.URL.String(), Canonical: target.String(), Resolver: r}, rpc.ChannelOptions{
+	r.Channel = rpc.NewChannel(link.Options{Target: target.URL.String(), Canonical: target.String(), Resolver: r, Update: r.update}, rpc.ChannelOptions{
 		Waiting: r.waiting, Intercepted: b.intercepted, Logger: b.opts.Logger, Idempotent: b.opts.Idempotent, Throttle: b.opts.RetryThrottling.throttle(),
 	})
 	r.Channel.Register() // all fields of r must be set before
@@ -169,15 +168,29 @@ type xdsResolver struct {
 	started  chan struct{}                     // closed once balancer is set, or the resolver is closed
 	starting sync.Once                         // closes started
 
-	mu   sync.Mutex // orders service configs
-	sent string     // the latest service config
+	mu      sync.Mutex            // orders service configs
+	methods []methodconfig.Config // the timeouts and retries of routes
+	sent    string                // the latest service config
 }
 
 // configure sends gRPC a service config with the timeouts and retries of methods.
 func (r *xdsResolver) configure(methods []methodconfig.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	serviceConfig := r.opts.serviceConfig(append(slices.Clip(methods), r.Channel.MethodConfig()))
+	r.methods = methods
+	r.send()
+}
+
+// update sends the service config again if the entry of the link has changed.
+func (r *xdsResolver) update() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.send()
+}
+
+// send sends the service config unless it is the latest. The caller holds mu.
+func (r *xdsResolver) send() {
+	serviceConfig := r.opts.serviceConfig(r.Channel.Append(r.methods))
 	if serviceConfig == r.sent {
 		return
 	}

@@ -53,9 +53,11 @@ func Status() []TargetStatus {
 // StatusOf returns the status of a channel. It fails if the channel's resolver belongs to
 // another package, unless the environment has handed the channel over. It does not connect an
 // idle channel. The status of an idle channel is almost empty: the channel has no resolver yet,
-// and may get one of another package. StatusOf takes the channel's mutex for O(endpoints). The
-// first call for a channel without interceptors changes the service configs of such channels
-// twice, which does not affect RPCs.
+// and may get one of another package. StatusOf takes the channel's mutex for O(endpoints).
+//
+// The first call for a channel that was not made with [NewClient] or [DialOptions] changes the
+// service configs of all such channels of its target for a moment. This affects RPCs only if
+// [Config.RetryThrottling] is set: gRPC forgets the failures that it has counted.
 func StatusOf(cc *grpc.ClientConn) (TargetStatus, error) {
 	state := cc.GetState()
 	if r := resolverOf(cc); r != nil {

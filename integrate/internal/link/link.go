@@ -7,31 +7,34 @@
 // A resolver cannot find out which channel it serves. The resolver and the holder of a
 // *grpc.ClientConn share only one thing that differs between channels of the same target: the
 // channel's service config. The resolver adds an entry for a method that does not exist, whose
-// timeout is the number of a [Link], and Of reads it with grpc.ClientConn.GetMethodConfig. The
-// entry stays as long as the resolver. Its retry policy has more attempts than any channel
-// allows; gRPC reduces them to the channel's grpc.WithMaxCallAttempts.
+// timeout is the number of a [Link], and named reads it with grpc.ClientConn.GetMethodConfig.
+// The entry's retry policy has more attempts than any channel allows; gRPC reduces them to the
+// channel's grpc.WithMaxCallAttempts.
 //
-// An object that resolver and interceptors share by closure cannot replace the entry: one value
-// of DialOptions may serve several channels of one target, NewBuilder and the exported
-// interceptors may be combined by hand, and StatusOf and Explain also serve channels without
-// interceptors.
+// The entry is there only until the channel is known, since every RPC pays for a service config
+// with methods: gRPC looks for the method, for its service and for the default, which takes 75 ns
+// (BenchmarkSelect in package bench). Once the channel is known, a table leads to the link, and
+// the entry is removed. Channels of NewClient and DialOptions have it in their first service
+// config, and the interceptor of the first RPC finds it. Other channels have it only while Of or
+// Find search for a channel of the target that is not known yet. A channel that leaves idle mode
+// has a new resolver, which is found in the same way.
 package link
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
-	"github.com/xdslb/xdslb/picker"
 )
 
 // A Link leads from a channel to its resolver. It lives as long as the resolver. A channel that
@@ -39,8 +42,13 @@ import (
 type Link struct {
 	Options
 	id     time.Duration
-	cc     atomic.Pointer[grpc.ClientConn] // in linkByChannel under this key; nil until Bind
+	cc     atomic.Pointer[grpc.ClientConn] // in channels under this key; nil until Bind
 	closed atomic.Bool
+	// intercepted is set once Find has returned the link.
+	intercepted atomic.Bool
+	// announced is set while the channel's service config has the entry. registered.Mutex guards
+	// it.
+	announced bool
 	// maxAttempts is the channel's grpc.WithMaxCallAttempts, set together with cc.
 	maxAttempts     atomic.Int64
 	exitIdlePending atomic.Bool // set by ExitIdle; gRPC's ExitIdle has not reached the LB policy yet
@@ -60,8 +68,16 @@ type Options struct {
 	// Interceptors is the state of interceptors for the channel. It is nil if they let all RPCs
 	// of the channel pass.
 	Interceptors any
-	// Bypassed reports whether another package's resolver serves the channel: see Confirm.
+	// Bypassed reports whether another package's resolver serves the channel: see Confirm. Its
+	// service config always has the entry of the link, which costs nothing, since that resolver
+	// selects the configurations of RPCs itself.
 	Bypassed bool
+	// Intercepted reports whether the channel was made with interceptors, so that its first RPC
+	// calls Find. The service config has the entry until then.
+	Intercepted bool
+	// Update sends the service config again: its entry may have changed, see Append. It is called
+	// from Find, Of and Bind, and may be nil if Bypassed is set.
+	Update func()
 }
 
 const (
@@ -69,19 +85,10 @@ const (
 	linkMethod  = "Number" // no method of any server
 )
 
-var (
-	lastLink      atomic.Int64
-	linkByChannel sync.Map // *grpc.ClientConn to *Link, for channels that made an RPC
-	// lastBinding is the entry of linkByChannel that is found without a look-up: the entry of the
-	// oldest channel, which is usually the only channel.
-	lastBinding atomic.Pointer[binding]
-)
+// linkMultiplier is the backoff multiplier in the entry of a link. Routes have 2.
+const linkMultiplier = 1.5
 
-// binding is a channel and its link.
-type binding struct {
-	cc   *grpc.ClientConn
-	link *Link
-}
+var lastLink atomic.Int64
 
 // New returns the link of a new resolver. Of does not find it before Register is called.
 func New(opts Options) *Link {
@@ -104,32 +111,53 @@ func (l *Link) Register() {
 // MethodConfig returns the entry of the service config that names the link.
 func (l *Link) MethodConfig() methodconfig.Config {
 	return methodconfig.Config{
-		Name:    []map[string]string{{"service": linkService, "method": linkMethod}},
+		Name:    linkName(),
 		Timeout: fmt.Sprintf("%ds", l.id/time.Second),
-		RetryPolicy: methodconfig.RetryPolicy(&picker.RetryPolicy{
-			MaxAttempts: math.MaxInt32, BaseBackoff: time.Second, MaxBackoff: time.Second, On: []uint32{uint32(codes.Unavailable)},
-		}),
+		RetryPolicy: fmt.Appendf(nil, `{"maxAttempts":%d,"initialBackoff":"1s","maxBackoff":"1s","backoffMultiplier":%v,"retryableStatusCodes":["UNAVAILABLE"]}`,
+			math.MaxInt32, linkMultiplier),
 	}
+}
+
+// linkName returns the names of the entry.
+func linkName() []map[string]string {
+	return []map[string]string{{"service": linkService, "method": linkMethod}}
+}
+
+// Append returns the method configs of a channel's routes, and the entry of the link if the
+// service config must have it. An entry of a route for the same method, which no server has, is
+// left out then, since gRPC rejects service configs with duplicates. The resolver calls it whenever it
+// sends a service config, and must not send an earlier result after a later one.
+func (l *Link) Append(methods []methodconfig.Config) []methodconfig.Config {
+	if !l.announce() {
+		return methods
+	}
+	name := linkName()[0]
+	others := make([]methodconfig.Config, 0, len(methods)+1)
+	for _, m := range methods {
+		if !slices.ContainsFunc(m.Name, func(n map[string]string) bool { return maps.Equal(n, name) }) {
+			others = append(others, m)
+		}
+	}
+	return append(others, l.MethodConfig())
 }
 
 // Bind records that cc is the channel of the link and makes up to maxAttempts attempts at an
-// RPC. Find calls it. After Close, or if Close is called later, the channel no longer leads to
-// the link.
+// RPC, and removes the entry from the service config. Find and Of call it. After Close, or if
+// Close is called later, the channel no longer leads to the link.
 func (l *Link) Bind(cc *grpc.ClientConn, maxAttempts int) {
 	l.maxAttempts.Store(int64(maxAttempts))
 	l.cc.Store(cc)
-	linkByChannel.Store(cc, l)
-	lastBinding.CompareAndSwap(nil, &binding{cc, l})
+	channels.set(cc, l)
 	if l.closed.Load() {
-		l.unbind(cc)
+		channels.remove(cc, l)
 	}
+	l.update()
 }
 
-// unbind removes the entries that lead from the channel to the link.
-func (l *Link) unbind(cc *grpc.ClientConn) {
-	linkByChannel.CompareAndDelete(cc, l)
-	if b := lastBinding.Load(); b != nil && b.link == l {
-		lastBinding.CompareAndSwap(b, nil)
+// update calls Update, if there is one.
+func (l *Link) update() {
+	if l.Update != nil {
+		l.Update()
 	}
 }
 
@@ -139,7 +167,7 @@ func (l *Link) Close() (first bool) {
 	first = !l.closed.Swap(true)
 	l.Confirm()
 	if cc := l.cc.Load(); cc != nil {
-		l.unbind(cc)
+		channels.remove(cc, l)
 	}
 	return first
 }
@@ -164,40 +192,70 @@ func (l *Link) MaxAttempts() int { return int(l.maxAttempts.Load()) }
 // ClientConn returns the channel of the link, or nil before Bind.
 func (l *Link) ClientConn() *grpc.ClientConn { return l.cc.Load() }
 
+// Intercepted reports whether the channel has interceptors: it was made with them, or Find has
+// returned the link.
+func (l *Link) Intercepted() bool { return l.Options.Intercepted || l.intercepted.Load() }
+
 // Of returns the channel's link, or nil if another package's resolver serves it or the channel is
-// idle. It does not connect the channel.
+// idle. It does not connect the channel. If the channel is not known yet, and was not made with
+// interceptors, it changes the service configs of all such channels of the target twice.
 func Of(cc *grpc.ClientConn) *Link {
-	l, _ := named(cc)
-	return l
+	if l := channels.find(cc); l != nil {
+		return l
+	}
+	if !hasXDSScheme(cc) {
+		return nil
+	}
+	defer search(cc)()
+	return bindNamed(cc)
 }
 
 // named returns the link that the channel's service config names, or nil, and the channel's
 // grpc.WithMaxCallAttempts.
 func named(cc *grpc.ClientConn) (l *Link, maxAttempts int) {
 	m := cc.GetMethodConfig("/" + linkService + "/" + linkMethod)
-	if m.Timeout == nil || m.RetryPolicy == nil {
-		return nil, 0
+	if m.Timeout == nil || m.RetryPolicy == nil || m.RetryPolicy.BackoffMultiplier != linkMultiplier {
+		return nil, 0 // a default of the target's routes, or nothing
 	}
 	// Without a link, the entry is another resolver's default for all methods.
 	return first(cc.CanonicalTarget(), func(l *Link) bool { return l.id == *m.Timeout }), m.RetryPolicy.MaxAttempts
 }
 
+// bindNamed binds the link that the channel's service config names, and returns it. If there is
+// none, it returns the link that another goroutine has just bound, or nil.
+func bindNamed(cc *grpc.ClientConn) *Link {
+	l, maxAttempts := named(cc)
+	if l == nil {
+		return channels.find(cc)
+	}
+	l.Bind(cc, maxAttempts)
+	return l
+}
+
 // Find returns the channel's link for an RPC, or nil if another package's resolver serves the
-// channel. It requires at most a map look-up and does not allocate, except for the first RPC of
-// a channel that is new or idle, which exitingIdle the channel.
+// channel. It requires a look-up in a table and does not allocate, except for the first RPC of
+// a channel that is new or idle, which makes the channel leave idle mode.
 func Find(ctx context.Context, cc *grpc.ClientConn) *Link {
-	if b := lastBinding.Load(); b != nil && b.cc == cc {
-		return b.link
+	l := channels.find(cc)
+	if l == nil {
+		if l = findNew(ctx, cc); l == nil {
+			return nil
+		}
 	}
-	if l, ok := linkByChannel.Load(cc); ok {
-		return l.(*Link)
+	if !l.intercepted.Load() {
+		l.intercepted.Store(true)
 	}
+	return l
+}
+
+// findNew is Find for a channel that is not known yet.
+func findNew(ctx context.Context, cc *grpc.ClientConn) *Link {
 	if !hasXDSScheme(cc) {
 		return nil
 	}
+	defer search(cc)()
 	for awake := false; ; {
-		if l, maxAttempts := named(cc); l != nil {
-			l.Bind(cc, maxAttempts)
+		if l := bindNamed(cc); l != nil {
 			return l
 		}
 		state, bypassed := cc.GetState(), first(cc.CanonicalTarget(), isBypassed)

@@ -9,11 +9,13 @@ import (
 	"sync"
 )
 
-// registered contains the links of resolvers that are not closed, by target.
+// registered contains the links of resolvers that are not closed, by target, and the number of
+// searches for channels of a target: see search.
 var registered = struct {
 	sync.Mutex
 	byTarget map[string][]*Link
-}{byTarget: map[string][]*Link{}}
+	searches map[string]int
+}{byTarget: map[string][]*Link{}, searches: map[string]int{}}
 
 // All returns all links, in the order in which they were created.
 func All() (all []*Link) {

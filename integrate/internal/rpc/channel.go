@@ -62,7 +62,7 @@ type Table struct {
 func NewChannel(resolver link.Options, opts ChannelOptions) *Channel {
 	ch := &Channel{ChannelOptions: opts}
 	ch.waiting.event = make(chan struct{})
-	resolver.Interceptors = ch
+	resolver.Interceptors, resolver.Intercepted = ch, opts.Intercepted
 	ch.Link = link.New(resolver)
 	return ch
 }

@@ -23,7 +23,7 @@ func (ch *Channel) Unapplied(t *Table) []string {
 
 // HasInterceptors reports whether the channel has our interceptors: it was made with them, or an
 // interceptor has called link.Find for one of its RPCs.
-func (ch *Channel) HasInterceptors() bool { return ch.Intercepted || ch.ClientConn() != nil }
+func (ch *Channel) HasInterceptors() bool { return ch.Link.Intercepted() }
 
 // unapplied returns a phrase for each kind of setting that only interceptors apply.
 func (p *Plans) unapplied() (list []string) {
