@@ -13,17 +13,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
-	loadawarev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/load_aware_locality/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
@@ -275,76 +270,5 @@ func TestZonesFollowTheFleet(t *testing.T) {
 	}
 	if n := strings.Count(x.String(), "its zone gets no RPCs of this channel"); n != 3 {
 		t.Errorf("the reason is given for %d endpoints, want 3:\n%s", n, x)
-	}
-}
-
-// TestLoadAwareLocality: a zone that runs hot sheds RPCs as in Envoy's worked example, over
-// real reports at the end of RPCs or out of band, and takes all but the probes back when it
-// has cooled down.
-func TestLoadAwareLocality(t *testing.T) {
-	for _, outOfBand := range []bool{false, true} {
-		t.Run(fmt.Sprintf("outOfBand=%v", outOfBand), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bubble) { checkLoadAwareLocality(t, b, outOfBand) })
-		})
-	}
-}
-
-func checkLoadAwareLocality(t *testing.T, b *bubble, outOfBand bool) {
-	var reporters [3]*reporter
-	var zones []xdstest.Locality
-	for i := range reporters {
-		reporters[i] = b.reporter()
-		zones = append(zones, xdstest.Locality{
-			Place: xdstest.Place{Zone: string(rune('a' + i))}, Endpoints: []xdstest.Endpoint{{Addr: reporters[i].addr}}})
-	}
-	send := func(utilizations ...float64) {
-		for i, u := range utilizations {
-			reporters[i].report(outOfBand, &orcav3.OrcaLoadReport{ApplicationUtilization: u}, &orcav3.OrcaLoadReport{ApplicationUtilization: .99})
-		}
-	}
-	r := xdstest.Service(target, zones...)
-	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.Policies(&loadawarev3.LoadAwareLocality{
-		EndpointPickingPolicy: xdstest.Cluster("", "", xdstest.Policies(&roundrobinv3.RoundRobin{})).GetLoadBalancingPolicy(),
-		WeightUpdatePeriod:    durationpb.New(100 * time.Millisecond),
-		SmoothingTimeConstant: durationpb.New(50 * time.Millisecond),
-		EnableOobLoadReport:   wrapperspb.Bool(outOfBand),
-		OobReportingPeriod:    durationpb.New(50 * time.Millisecond),
-	}))}
-	control := b.control()
-	set(t, control, r)
-	cfg := b.config(control)
-	cfg.Bootstrap = inZone(t, cfg.Bootstrap, "a")
-	cc := b.dial(cfg)
-	for _, step := range []struct{ utilizations, want []float64 }{
-		{[]float64{.7, .3, .4}, []float64{3. / 16, 7. / 16, 6. / 16}},
-		{[]float64{.45, .45, .45}, []float64{.97, .015, .015}},
-	} {
-		send(step.utilizations...)
-		one := func() string {
-			host, err := call(t, cc)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return host
-		}
-		shared := func() bool {
-			z := zonesOf(t, cc)
-			return z != nil && slices.EqualFunc(z.Localities, step.want, func(l report.ZoneStatus, want float64) bool { return math.Abs(l.Share-want) <= .005 })
-		}
-		kit.WaitFor(t, fmt.Sprintf("shares of %v", step.want), func() bool { one(); return shared() })
-		counts := map[string]uint64{}
-		const n = 800
-		for range n {
-			counts[one()]++
-			time.Sleep(time.Millisecond)
-		}
-		if !shared() {
-			t.Errorf("zones %+v, want to stay at shares of %v", zonesOf(t, cc), step.want)
-		}
-		for i, want := range step.want {
-			if got := counts[reporters[i].addr.String()]; !near(got, n, want-.005) && !near(got, n, want) && !near(got, n, want+.005) {
-				t.Errorf("zone %d gets %d of %d RPCs, want a share of %.3f", i, got, n, want)
-			}
-		}
 	}
 }

@@ -310,7 +310,7 @@ func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clu
 }
 
 // route returns the inputs of the groups, and sets the shares of the localities if the policy
-// has a rule for them. While such a rule is in effect, a flat policy picks by locality, so the
+// is zone-aware. While zone-aware routing is in effect, a flat policy picks by locality, so the
 // returned policy is not flat.
 func (b *builder) route(c, prev *cluster, leaf *Leaf, cfg *Priority, state *ClusterState) ([]groupInput, *Policy, error) {
 	policy := &leaf.Policy
@@ -326,9 +326,6 @@ func (b *builder) route(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clus
 		}
 	}
 	inputs, err := b.groupInputs(policy, prev, cfg, state)
-	if err == nil && policy.LoadAware != nil {
-		c.routing = loadRouting(leaf, state.Localities, inputs)
-	}
 	return inputs, policy, err
 }
 

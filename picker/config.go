@@ -289,8 +289,6 @@ type Policy struct {
 	SlowStart *SlowStart
 	// ZoneAware is Envoy's zone-aware routing; nil means off.
 	ZoneAware *ZoneAware
-	// LoadAware is Envoy's load_aware_locality; nil means off. It excludes Flat.
-	LoadAware *LoadAware
 }
 
 // PolicyKind enumerates the policies that pick endpoints.
@@ -371,9 +369,6 @@ func (p *Policy) check() error {
 		if err := p.SlowStart.check(); err != nil {
 			return err
 		}
-	}
-	if p.LoadAware != nil {
-		return p.LoadAware.check(p)
 	}
 	if p.ZoneAware != nil {
 		return p.ZoneAware.check(p.Kind)

@@ -69,8 +69,7 @@
 //	hashing.go      groups by hash; placement.go has their rings and tables
 //	leastrequest.go groups by load; sampler.go draws from their endpoints
 //	leastlatency.go groups by latency; timing.go measures it with clock.go
-//	zones.go        zone-aware routing: shares of localities; loadaware.go has shares by
-//	                load
+//	zones.go        zone-aware routing: shares of localities
 //	prequal.go      groups by probes; probepool.go has the answers of endpoints
 //	counters.go     counters that RPCs write; clusterload.go keeps them for LRS
 //	alias.go        weighted random choice; draw.go has the other random decisions
@@ -152,7 +151,6 @@
 // Routes: gRFC A28, A31, A36, A63. Breaker: A32. Localities, drops, load reports: A27, A56.
 // EDF: A34 (draft), package edf. Hashing: A42, A61, A76, A113, package ringhash, Envoy's
 // hash_balance_factor. Least request: A48. Client-side WRR: A58. Pick first: A62. Custom
-// policies: A52. Subsetting: A68. Outlier detection: A50. Slow start, zone-aware routing,
-// load-aware localities: Envoy. Ids such as T-RC-3 and D9a are explained in REQUIREMENTS.md and
-// ARCHITECTURE.md.
+// policies: A52. Subsetting: A68. Outlier detection: A50. Slow start, zone-aware routing: Envoy.
+// Ids such as T-RC-3 and D9a are explained in REQUIREMENTS.md and ARCHITECTURE.md.
 package picker

@@ -98,12 +98,8 @@ func (x *explained) randomCluster(rng *rand.Rand) {
 	}
 	leaf.Priorities = []Priority{p}
 	randomZones(rng, &leaf)
-	randomLoads(rng, &leaf)
 	i := len(x.states)
 	x.add(leaf)
-	for k := range x.states[i].Localities {
-		x.states[i].Localities[k].Utilization = rng.Float64() * 1.2
-	}
 	down := pick(rng, 0, 2, 5) // of 6 endpoints
 	for _, e := range x.flat(i) {
 		if rng.IntN(6) < down {

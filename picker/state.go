@@ -49,16 +49,9 @@ type LocalityState struct {
 	// Version, unless it is 0, identifies the state of the locality and its endpoints that
 	// Build reads: the Load and Endpoints, their bindings, and their Connectivity, Ejected,
 	// StateSince and weight (SetWeight). It must change whenever any of these changes, and must
-	// not return to an earlier value. It does not cover the locality's configuration and
-	// Utilization. Build does not read the endpoints of an unchanged locality again. With 0 it
-	// always does.
+	// not return to an earlier value. It does not cover the locality's configuration. Build
+	// does not read the endpoints of an unchanged locality again. With 0 it always does.
 	Version uint64
-
-	// Utilization is the smoothed utilization of the endpoints, where 1 is their full capacity;
-	// 0 if it has never been known. Stale means that they have not reported recently. Only
-	// Policy.LoadAware uses them.
-	Utilization float64
-	Stale       bool
 }
 
 // EndpointStates is a list of EndpointState, by index: a StateSlice, or the caller's own list

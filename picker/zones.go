@@ -112,16 +112,14 @@ type LocalityRouting struct {
 
 // A LocalityShare is a locality's share of the RPCs, and its inputs.
 type LocalityShare struct {
-	ID          LocalityID
-	Share       float64 // fraction of the RPCs of this client
-	Endpoints   float64 // fraction of the READY endpoints
-	Fleet       float64 // fraction of the local cluster (zone-aware routing)
-	Utilization float64 // smoothed; 0 if unknown (load-aware locality)
+	ID        LocalityID
+	Share     float64 // fraction of the RPCs of this client
+	Endpoints float64 // fraction of the READY endpoints
+	Fleet     float64 // fraction of the local cluster
 }
 
-// LocalityRouting returns how picks of a cluster choose a locality, or nil if its policy is
-// neither zone-aware nor load-aware, or the cluster has no active priority. cluster is an index
-// in Config.Clusters.
+// LocalityRouting returns how picks of a cluster choose a locality, or nil if its policy is not
+// zone-aware or the cluster has no active priority. cluster is an index in Config.Clusters.
 func (s *Snapshot) LocalityRouting(cluster int) *LocalityRouting {
 	if cluster < 0 || cluster >= s.clusters.Len() {
 		return nil

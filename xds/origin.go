@@ -20,15 +20,8 @@ import (
 // originLocked returns the origin of RPCs to a cluster and its arrival, nil if the policy does not
 // need it. If it does, the cluster depends on the EDS resource of the local cluster.
 func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, receiveTime) {
-	switch {
-	case c.Policy.ZoneAware != nil:
-	case c.Policy.LoadAware == nil:
+	if c.Policy.ZoneAware == nil {
 		return nil, nil
-	default:
-		if m.shared.here == nil {
-			m.shared.here = &picker.Origin{Locality: localityOf(m.core.node.GetLocality())}
-		}
-		return m.shared.here, nil
 	}
 	var of *resource.Endpoints
 	var err error

@@ -14,7 +14,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
-	loadawarev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/load_aware_locality/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"google.golang.org/protobuf/proto"
 
@@ -165,28 +164,6 @@ func TestOriginUnknown(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Load-aware localities go by the client's own one, and need no fleet.
-func TestOriginByLoad(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		h, cp := only(t, Options{TargetOptions: TargetOptions{LocalCluster: "fleet"}})
-		h.c.node.Locality = inZoneA
-		byLoad := xdstest.Cluster("svc", "svc", xdstest.Policies(&loadawarev3.LoadAwareLocality{
-			EndpointPickingPolicy: xdstest.Cluster("", "", xdstest.Policies(&roundrobinv3.RoundRobin{})).GetLoadBalancingPolicy(),
-		}))
-		cp.serve(listenerTo("svc", "svc"), routesTo("svc", "svc"), byLoad, endpointsAt("svc", 1))
-		w := h.watch("svc")
-		if o := originOf(t, w); o == nil || o.Locality.Zone != "a" || o.Err != nil || o.Fleet != nil {
-			t.Errorf("origin %+v", o)
-		}
-		cp.asked(eds, "svc")
-		n := w.got().updates
-		cp.serve(endpointsAt("svc", 1))
-		if got := w.got().updates; got != n {
-			t.Errorf("%d updates, want %d", got, n)
-		}
-	})
 }
 
 // Targets of one client share an origin, and with it their clusters.

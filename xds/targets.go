@@ -39,9 +39,8 @@ type targets struct {
 
 // shared is used by all dependency managers of a Client.
 type shared struct {
-	origin *origin        // without a local cluster; see dependencyManager.originLocked
-	here   *picker.Origin // the origin of policies that do not depend on the local cluster
-	using  []*dependency  // of the cluster that is evaluated; see dependencyManager.trackLocked
+	origin *origin       // without a local cluster; see dependencyManager.originLocked
+	using  []*dependency // of the cluster that is evaluated; see dependencyManager.trackLocked
 }
 
 // watch is one Watcher of a target.

@@ -8,13 +8,10 @@ import (
 	"strconv"
 	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
 	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
-	loadawarev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/load_aware_locality/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -52,8 +49,8 @@ func zoneRows() (names []string) {
 	return names
 }
 
-// zoneAware returns the rows that keep RPCs in their zone, as Envoy does: as far as servers
-// remain equally loaded, or until the zone is busier than the other zones.
+// zoneAware returns the rows that keep RPCs in their zone, as Envoy does, as far as servers
+// remain equally loaded.
 func zoneAware() []Policy {
 	locality := &commonv3.LocalityLbConfig{
 		LocalityConfigSpecifier: &commonv3.LocalityLbConfig_ZoneAwareLbConfig_{ZoneAwareLbConfig: &commonv3.LocalityLbConfig_ZoneAwareLbConfig{}},
@@ -62,21 +59,11 @@ func zoneAware() []Policy {
 	list := []Policy{
 		{Name: "round_robin, zone-aware", Config: config, Cluster: []xdstest.ClusterOption{xdstest.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: locality})}},
 		{Name: "least_request, zone-aware", Config: config, Cluster: []xdstest.ClusterOption{xdstest.Policies(&leastrequestv3.LeastRequest{LocalityLbConfig: locality})}},
-		{Name: "round_robin, load-aware", Reports: true, Cluster: []xdstest.ClusterOption{loadAware(&roundrobinv3.RoundRobin{})}},
 	}
 	for i := range list {
 		list[i].Impl, list[i].Only = Ours, []string{threeZones, slowZone}
 	}
 	return list
-}
-
-// loadAware selects localities by the load reports of their endpoints, and endpoints by a
-// policy.
-func loadAware(policy proto.Message) xdstest.ClusterOption {
-	return func(c *clusterv3.Cluster) {
-		xdstest.Policies(policy)(c)
-		xdstest.Policies(&loadawarev3.LoadAwareLocality{EndpointPickingPolicy: c.LoadBalancingPolicy})(c)
-	}
 }
 
 // clientZone returns the zone of a client: the first clients are in the first zone. It is 0 if

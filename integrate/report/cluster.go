@@ -255,10 +255,7 @@ type ZoneStatus struct {
 	SubZone   string  `json:"sub_zone,omitempty"`
 	Share     float64 `json:"share"`     // of the channel's RPCs to the cluster
 	Endpoints float64 `json:"endpoints"` // of the endpoints that are READY
-	Fleet     float64 `json:"fleet"`     // of the local cluster (zone-aware routing)
-	// Utilization is the smoothed utilization that endpoints report; 0 if unknown (load-aware
-	// localities).
-	Utilization float64 `json:"utilization,omitempty"`
+	Fleet     float64 `json:"fleet"`     // of the local cluster
 }
 
 // LeafInUse returns the leaf of the active priority, or the first leaf if no priority is active. It

@@ -24,7 +24,6 @@
 // is flat: one kind, its parameters, and the effect of the enclosing policies.
 //
 //	wrr_locality{X}          X with Flat unset: a locality is drawn first
-//	load_aware_locality{X}   the same, with LoadAware set
 //	X without wrr_locality   Flat: one layer of all endpoints, regardless of their locality
 //	random_subsetting{X}     X with Subset set
 //
@@ -56,7 +55,6 @@
 //	  maglev.v3.Maglev                                  Envoy's
 //	  peak_ewma.v3alpha.PeakEwma                        least latency (Envoy's contrib)
 //	  wrr_locality.v3.WrrLocality                       A52
-//	  load_aware_locality.v3.LoadAwareLocality          Envoy's
 //	  random_subsetting.v3.RandomSubsetting             A68
 //	xds.type.v3.TypedStruct, udpa.type.v1.TypedStruct   A52: a policy by its gRPC name
 //
@@ -84,16 +82,10 @@
 //     min <= max here.
 //   - wrr_locality inside wrr_locality has no effect: the inner one sees
 //     one locality.
-//   - random_subsetting inside wrr_locality or load_aware_locality, a subset of each locality, cannot be
+//   - random_subsetting inside wrr_locality, a subset of each locality, cannot be
 //     expressed by [picker.Policy] and is an error; around wrr_locality it is a
 //     subset of all endpoints. Nested subsets are reduced to the smallest.
 //   - ring_hash inside wrr_locality means a ring per locality.
-//   - All fields of load_aware_locality are supported: endpoint_picking_policy,
-//     weight_update_period, metric_names_for_computing_utilization,
-//     utilization_variance_threshold, smoothing_time_constant,
-//     remote_probe_fraction, weight_expiration_period, enable_oob_load_report and
-//     oob_reporting_period. Values outside the message's limits are rejected, and so
-//     are out-of-band reports for policies that pick by themselves.
 //   - Fields of Envoy's messages that gRPC does not have are used if the snapshot
 //     supports them (slow start, hash_balance_factor), and are then validated. Others
 //     are ignored: locality_weighted_lb_config, active_request_bias,

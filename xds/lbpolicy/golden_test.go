@@ -15,6 +15,7 @@ import (
 
 	_ "github.com/cncf/xds/go/udpa/type/v1" // for the JSON of Any
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/load_aware_locality/v3" // an unsupported policy in goldenFile
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/serviceconfig"
 	"google.golang.org/protobuf/encoding/protojson"

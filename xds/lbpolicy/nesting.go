@@ -31,7 +31,7 @@ func wrrLocality(config []byte, nested Nested) (picker.Policy, error) {
 	if policy.Subset != 0 {
 		return picker.Policy{}, errors.New("endpoint_picking_policy: random_subsetting inside wrr_locality is not supported, only around it")
 	}
-	policy.Flat, policy.ZoneAware, policy.LoadAware = false, nil, nil
+	policy.Flat, policy.ZoneAware = false, nil
 	return policy, nil
 }
 

@@ -181,11 +181,10 @@ var builtins = map[string]builtin{
 	policies + "random.v3.Random":              {name: "random", convert: random},
 	policies + "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin": {
 		name: "client_side_weighted_round_robin", convert: clientWRR},
-	policies + "pick_first.v3.PickFirst":                  {name: "pick_first", convert: pickFirst},
-	policies + "wrr_locality.v3.WrrLocality":              {name: "wrr_locality", convert: wrrLocality},
-	policies + "peak_ewma.v3alpha.PeakEwma":               {name: "peak_ewma", convert: peakEWMA},
-	policies + "load_aware_locality.v3.LoadAwareLocality": {name: "load_aware_locality", convert: loadAware},
-	policies + "random_subsetting.v3.RandomSubsetting":    {name: "random_subsetting", convert: randomSubsetting},
+	policies + "pick_first.v3.PickFirst":               {name: "pick_first", convert: pickFirst},
+	policies + "wrr_locality.v3.WrrLocality":           {name: "wrr_locality", convert: wrrLocality},
+	policies + "peak_ewma.v3alpha.PeakEwma":            {name: "peak_ewma", convert: peakEWMA},
+	policies + "random_subsetting.v3.RandomSubsetting": {name: "random_subsetting", convert: randomSubsetting},
 }
 
 // typeName returns the type name of a type URL: the part after the last slash, or the whole URL

@@ -8,7 +8,6 @@ import (
 	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
 	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
-	loadawarev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/load_aware_locality/v3"
 	maglevv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
 	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
 	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
@@ -66,15 +65,6 @@ func PickFirst() *clusterv3.Cluster { return withPolicy("pick_first", &pickfirst
 func WrrLocality() *clusterv3.Cluster {
 	return withPolicy("wrr_locality", &wrrlocalityv3.WrrLocality{
 		EndpointPickingPolicy: policies(extension("round_robin", &roundrobinv3.RoundRobin{})),
-	})
-}
-
-// LoadAwareLocality moves RPCs from localities that report a higher utilization than others.
-func LoadAwareLocality() *clusterv3.Cluster {
-	return withPolicy("load_aware_locality", &loadawarev3.LoadAwareLocality{
-		EndpointPickingPolicy: policies(extension("round_robin", &roundrobinv3.RoundRobin{})),
-		WeightUpdatePeriod:    seconds(1),
-		SmoothingTimeConstant: seconds(5),
 	})
 }
 

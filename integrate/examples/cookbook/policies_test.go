@@ -82,21 +82,6 @@ var policyRecipes = []recipe{
 			w.Errorf("1000 RPCs are answered by %v, want about 250 and 750", n)
 		}
 	}},
-	{"LoadAwareLocality", "load_aware_locality", LoadAwareLocality(), func(w *world) {
-		w.endpoints(w.zone("eu-1", 0, 1), w.zone("eu-2", 2, 3))
-		w.busy[0].Store(90)
-		w.busy[1].Store(90)
-		w.busy[2].Store(30)
-		w.busy[3].Store(30)
-		w.dial()
-		for range 30 {
-			w.counts(20)
-			time.Sleep(time.Second)
-		}
-		if n := w.counts(1000); n[0]+n[1] > 350 {
-			w.Errorf("1000 RPCs are answered by %v, want few by the busy zone", n)
-		}
-	}},
 	{"RandomSubsetting", "random_subsetting", RandomSubsetting(), func(w *world) {
 		w.endpoints(w.zone("eu-1", 0, 1, 2, 3, 4, 5))
 		w.dial()

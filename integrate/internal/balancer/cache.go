@@ -34,13 +34,3 @@ func (p *priority) setVersions() {
 		p.state[i].Version = l.version
 	}
 }
-
-// setUtilizations sets the utilization in the states of the localities.
-func (p *priority) setUtilizations() {
-	if p.leaf.cfg.Policy.LoadAware == nil {
-		return
-	}
-	for i, l := range p.localities {
-		p.state[i].Utilization, p.state[i].Stale = l.utilization.Value, l.utilization.stale
-	}
-}

@@ -32,7 +32,6 @@ type cluster struct {
 	probers map[*picker.ProbePool]*prober // immutable; nil unless the policy probes endpoints
 
 	weightTimer    *time.Timer // runs while weights may change (A58)
-	loadTimer      *time.Timer // runs while utilizations may change
 	slowStartTimer *time.Timer // runs while endpoints are in slow start
 	failureTimer   *time.Timer // runs until RPCs fail with the latest connection error
 
@@ -135,7 +134,6 @@ func (c *cluster) mayQueueWhileReady() bool {
 // close releases all resources of the cluster.
 func (c *cluster) close(changes *eventlog.Changes) {
 	serial.Halt(&c.weightTimer)
-	serial.Halt(&c.loadTimer)
 	serial.Halt(&c.slowStartTimer)
 	serial.Halt(&c.failureTimer)
 	c.closeProbers()

@@ -22,14 +22,13 @@ type common struct {
 	security    *xdstls.Cluster // nil without xDS
 	breaker     *counters.Breaker
 	load        *picker.ClusterLoad
-	stopReports func()                          // ends load reporting
-	metrics     atomic.Pointer[metricNames]     // forwarded by load reports
-	wrr         atomic.Pointer[wrrConfig]       // nil unless the policy is PolicyClientWRR
-	loadAware   atomic.Pointer[loadAwareConfig] // nil unless the policy is load-aware
-	rejected    *rejections                     // see rejections; nil until they are needed
-	consecutive *consecutive                    // nil unless consecutive failures are detected
-	lastErr     error                           // of the latest connection attempt that failed
-	errs        map[*endpoint]error             // the errors of endpoints in TRANSIENT_FAILURE
+	stopReports func()                      // ends load reporting
+	metrics     atomic.Pointer[metricNames] // forwarded by load reports
+	wrr         atomic.Pointer[wrrConfig]   // nil unless the policy is PolicyClientWRR
+	rejected    *rejections                 // see rejections; nil until they are needed
+	consecutive *consecutive                // nil unless consecutive failures are detected
+	lastErr     error                       // of the latest connection attempt that failed
+	errs        map[*endpoint]error         // the errors of endpoints in TRANSIENT_FAILURE
 	// replacements maps a connection to its replacement, and a replacement to the connection
 	// that it replaces; nil if there are no replacements. See conn.
 	replacements map[*conn]*conn

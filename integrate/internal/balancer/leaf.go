@@ -74,7 +74,6 @@ func (l *leaf) configure(was *picker.Leaf, moved bool, changes *eventlog.Changes
 	}
 	l.updateDetection()
 	l.updateWRR()
-	l.updateLoadAware()
 	for _, p := range l.priorities {
 		if moved {
 			p.recount()

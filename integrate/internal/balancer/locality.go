@@ -11,17 +11,16 @@ import (
 
 // locality is the live counterpart of a picker.Locality.
 type locality struct {
-	leaf        *common
-	tally       *tally // of the priority
-	id          picker.LocalityID
-	cfg         picker.EndpointList
-	load        *picker.Load
-	observers   *observers // the initial observers of endpoints
-	counted     counting   // for each endpoint
-	binding     *picker.Binding
-	endpoints   endpoints // parallel to cfg
-	utilization localityUtilization
-	version     uint64 // of the endpoints and all their data in snapshots: see changed
+	leaf      *common
+	tally     *tally // of the priority
+	id        picker.LocalityID
+	cfg       picker.EndpointList
+	load      *picker.Load
+	observers *observers // the initial observers of endpoints
+	counted   counting   // for each endpoint
+	binding   *picker.Binding
+	endpoints endpoints // parallel to cfg
+	version   uint64    // of the endpoints and all their data in snapshots: see changed
 }
 
 // changed records a change that affects snapshots but is not part of the configuration

@@ -73,11 +73,6 @@ func randomPolicy(rng *rand.Rand) picker.Policy {
 func byZones(rng *rand.Rand, p *picker.Policy) {
 	switch {
 	case rng.IntN(3) > 0:
-	case !p.Flat && rng.IntN(2) == 0:
-		p.LoadAware = &picker.LoadAware{UpdatePeriod: time.Second, Smoothing: 3 * time.Second, Expiration: 10 * time.Second, Threshold: .1, Probe: .03}
-		if p.LoadAware.OutOfBand = !delegates(p) && rng.IntN(2) == 0; p.LoadAware.OutOfBand {
-			p.LoadAware.OOBPeriod = time.Second
-		}
 	case !delegates(p) && !p.Hashes():
 		p.ZoneAware = &picker.ZoneAware{Enabled: []float64{.5, 1}[rng.IntN(2)], MinEndpoints: uint64(rng.IntN(4)), ForceLocal: uint32(rng.IntN(2)) * 2}
 	}
@@ -86,12 +81,12 @@ func byZones(rng *rand.Rand, p *picker.Policy) {
 // origin is where RPCs come from by a policy: a fleet that is unknown, or has a few clients
 // in each zone.
 func origin(p *picker.Policy, clients uint32) *picker.Origin {
-	if p.ZoneAware == nil && p.LoadAware == nil {
+	if p.ZoneAware == nil {
 		return nil
 	}
 	o := &picker.Origin{Locality: picker.LocalityID{Zone: "0"}}
 	switch {
-	case p.ZoneAware == nil || clients == 0:
+	case clients == 0:
 	case clients == 1:
 		o.Err = errors.New("there is no fleet")
 	default:
@@ -120,9 +115,6 @@ func (p *policyWords) String() string {
 	}
 	if p.ZoneAware != nil {
 		s += ", zone-aware"
-	}
-	if p.LoadAware != nil {
-		s += ", load-aware"
 	}
 	return s
 }

@@ -35,10 +35,6 @@ func (r *recorder) recordZones(was, is *picker.Cluster) {
 		if l.Origin == nil || hadOrigin(was, l) {
 			continue
 		}
-		if l.Policy.LoadAware != nil && l.Origin.Locality == (picker.LocalityID{}) {
-			r.write(slog.LevelWarn, "xdslb: a cluster has load-aware localities, but prefers none of them, "+
-				"since the node of the bootstrap has no locality", is.Name)
-		}
 		switch of := (stateKey{name: stateZones, cluster: is.Name}); {
 		case l.Policy.ZoneAware == nil:
 		case l.Origin.Err != nil:

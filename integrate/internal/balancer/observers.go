@@ -25,7 +25,6 @@ type observers struct {
 	host        *outlier.Host  // if outliers are detected (A50)
 	consecutive *consecutive   // if consecutive failures are, too
 	wrr         *wrrWeight     // if weights depend on load reports (A58)
-	util        *utilization   // if the load of localities depends on their endpoints' reports
 	calls       *endpointCalls // while the channel is watched
 }
 
@@ -45,22 +44,15 @@ func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 	if t.wrr != nil {
 		t.wrr.onDone(info, result)
 	}
-	if info.ServerLoad == nil {
-		return
-	}
-	if t.orca != nil {
+	if t.orca != nil && info.ServerLoad != nil {
 		t.orca.onDone(info.ServerLoad)
-	}
-	if t.util != nil {
-		t.util.onDone(info.ServerLoad)
 	}
 }
 
 // addObservers adds the observers that the leaf's configuration requires to an endpoint.
 func (l *common) addObservers(e *endpoint) {
-	detects, weighs, utilizes := l.detects(), l.cfg.Policy.Kind == picker.PolicyClientWRR, l.cfg.Policy.LoadAware != nil
-	watched := l.watched
-	if !detects && !weighs && !utilizes && !watched {
+	detects, weighs, watched := l.detects(), l.cfg.Policy.Kind == picker.PolicyClientWRR, l.watched
+	if !detects && !weighs && !watched {
 		return
 	}
 	e.updateObservers(func(t *observers) {
@@ -69,9 +61,6 @@ func (l *common) addObservers(e *endpoint) {
 		}
 		if weighs && t.wrr == nil {
 			t.wrr = &wrrWeight{leaf: l}
-		}
-		if utilizes && t.util == nil {
-			t.util = &utilization{leaf: l}
 		}
 		if watched && t.calls == nil {
 			t.calls = new(endpointCalls)
@@ -84,12 +73,11 @@ func (e *endpoint) takeObservations(from *endpoint) {
 	e.Ejected, e.StateSince = from.Ejected, from.StateSince
 	e.loc.changed()
 	was := from.observers.Load()
-	if was == nil || was.host == nil && was.wrr == nil && was.util == nil && was.calls == nil {
+	if was == nil || was.host == nil && was.wrr == nil && was.calls == nil {
 		return
 	}
 	e.updateObservers(func(t *observers) {
-		t.host, t.wrr, t.util = cmp.Or(was.host, t.host), cmp.Or(was.wrr, t.wrr), cmp.Or(was.util, t.util)
-		t.calls = cmp.Or(was.calls, t.calls)
+		t.host, t.wrr, t.calls = cmp.Or(was.host, t.host), cmp.Or(was.wrr, t.wrr), cmp.Or(was.calls, t.calls)
 	})
 	if was.wrr != nil {
 		e.SetWeight(was.wrr.published) // marked as changed, like the rest

@@ -63,7 +63,6 @@ func (p *publisher) render(prev *pickState) (next *pickState, helps bool) {
 		}
 		changes[i] = persistent.Change[clusterView]{Index: c.index, Item: items[i]}
 		c.scheduleWeights()
-		c.scheduleLoads()
 		c.scheduleSlowStart(next.Snapshot.InSlowStart(c.index))
 	}
 	if whole {

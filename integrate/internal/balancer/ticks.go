@@ -21,21 +21,14 @@ func (c *cluster) scheduleWeights() {
 			period = how.UpdatePeriod
 		}
 	}
-	c.updateEvery(period, &c.weightTimer, (*priority).updateWeights, (*cluster).scheduleWeights)
-}
-
-// updateEvery keeps a timer running that updates the priority in use after a period, and has
-// the cluster compiled again if that reports a change; then it is rescheduled. A period of 0
-// means never.
-func (c *cluster) updateEvery(period time.Duration, timer **time.Timer, update func(*priority) (changed bool), schedule func(*cluster)) {
 	if period == 0 {
-		serial.Halt(timer)
-	} else if *timer == nil {
-		c.entry.after(period, timer, func() {
-			if c.inUse != nil && update(c.inUse) { // an update may not have been published yet
+		serial.Halt(&c.weightTimer)
+	} else if c.weightTimer == nil {
+		c.entry.after(period, &c.weightTimer, func() {
+			if c.inUse != nil && c.inUse.updateWeights() { // an update may not have been published yet
 				c.inUse.note(picks)
 			}
-			schedule(c)
+			c.scheduleWeights()
 		})
 	}
 }
@@ -61,16 +54,4 @@ func (c *cluster) scheduleSlowStart(inSlowStart bool) {
 			}
 		})
 	}
-}
-
-// scheduleLoads keeps a timer of the update period running while utilizations matter: the
-// cluster uses them, and has at least two localities to choose from.
-func (c *cluster) scheduleLoads() {
-	period := time.Duration(0)
-	if c.inUse != nil && c.inUse.counts[picker.Ready] > 0 && len(c.inUse.localities) > 1 {
-		if how := c.inUse.leaf.loadAware.Load(); how != nil {
-			period = how.UpdatePeriod
-		}
-	}
-	c.updateEvery(period, &c.loadTimer, (*priority).updateUtilizations, (*cluster).scheduleLoads)
 }

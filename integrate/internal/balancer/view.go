@@ -79,7 +79,6 @@ func (c *cluster) renderPriority(p *priority, n needs) {
 	}
 	c.view.rejections = l.rejections()
 	c.state.Leaf, c.state.Priority = leaf, p.index
-	p.setUtilizations()
 	p.setVersions()
 	c.state.Localities = p.state
 	c.state.Breaker = l.breaker.Breaker

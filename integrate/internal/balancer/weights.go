@@ -131,34 +131,19 @@ func (l *leaf) restartReports() {
 // (T-WRR-5).
 func (e *endpoint) startOOB() {
 	l := e.loc.leaf
-	t, how := e.observers.Load(), l.wrr.Load()
-	if t == nil {
-		return
-	}
-	if t.wrr != nil && how != nil && how.OutOfBand {
+	if t, how := e.observers.Load(), l.wrr.Load(); t != nil && t.wrr != nil && how != nil && how.OutOfBand {
 		t.wrr.oob.start(l.rt, e.conn.subConn(), t.wrr, how.OOBPeriod)
-	}
-	if how := l.loadAware.Load(); t.util != nil && how != nil && how.OutOfBand {
-		t.util.oob.start(l.rt, e.conn.subConn(), t.util, how.OOBPeriod)
 	}
 }
 
 // stopOOB stops out-of-band reports.
 func (e *endpoint) stopOOB() {
-	t, rt := e.observers.Load(), e.loc.leaf.rt
-	if t == nil {
-		return
-	}
-	if t.wrr != nil {
-		t.wrr.oob.end(rt)
-	}
-	if t.util != nil {
-		t.util.oob.end(rt)
+	if t := e.observers.Load(); t != nil && t.wrr != nil {
+		t.wrr.oob.end(e.loc.leaf.rt)
 	}
 }
 
-// oobReports are the out-of-band reports of one endpoint to one listener, from start until end.
-// Registrations for the same connection share a stream.
+// oobReports are the out-of-band reports of one endpoint, from start until end.
 type oobReports struct {
 	stop func() // nil if there are no reports
 }
@@ -214,33 +199,6 @@ func (p *priority) updateWeights() (changed bool) {
 			e.SetWeight(weight)
 			e.loc.changed()
 		}
-	}
-	return changed
-}
-
-// updateUtilizations adds the reports of each locality's endpoints to its utilization, and
-// reports whether that makes a difference. It must be called once per update period.
-// O(endpoints).
-func (p *priority) updateUtilizations() (changed bool) {
-	how := p.leaf.loadAware.Load()
-	if how == nil {
-		return false
-	}
-	now := p.leaf.rt.Now()
-	for _, l := range p.localities {
-		sum, reporting := 0., 0.
-		for _, e := range l.endpoints {
-			if t := e.observers.Load(); e.serves() && t != nil && t.util != nil {
-				if u := t.util.At(how.Expiration, now); u > 0 {
-					sum, reporting = sum+u, reporting+1
-				}
-			}
-		}
-		was := l.utilization
-		if l.utilization.stale = reporting == 0; !l.utilization.stale {
-			l.utilization.Add(sum/reporting, how.UpdatePeriod, how.Smoothing)
-		}
-		changed = changed || l.utilization != was
 	}
 	return changed
 }

@@ -48,23 +48,3 @@ func TestZonesLoggedOnce(t *testing.T) {
 		}
 	})
 }
-
-// TestNoOwnLocalityIsLogged is the same for load-aware localities, which do without.
-func TestNoOwnLocalityIsLogged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log strings.Builder
-		b, _ := newTestLB(t, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		for range 3 {
-			c := byLoad(clusterOf("c", prio(eps(1), eps(2))))
-			c.Leaves[0].Origin = noOrigin
-			b.Update(configOf(c))
-			pass(2 * time.Minute)
-			b.calm()
-		}
-		if n := strings.Count(log.String(), "the node of the bootstrap has no locality"); n != 1 {
-			t.Errorf("%d lines, want 1:\n%s", n, log.String())
-		}
-	})
-}
-
-var noOrigin = &picker.Origin{}

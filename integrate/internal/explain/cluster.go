@@ -51,9 +51,6 @@ func PolicyText(p *picker.Policy) string {
 	} else {
 		text += " in a locality by weight"
 	}
-	if p.LoadAware != nil {
-		text += " and load"
-	}
 	if p.ZoneAware != nil {
 		text += ", zone-aware"
 	}
@@ -103,7 +100,7 @@ func Zones(r *picker.LocalityRouting) *report.ZonesStatus {
 	s := &report.ZonesStatus{InForce: r.InForce, Reason: r.Reason, Region: r.Own.Region, Zone: r.Own.Zone, SubZone: r.Own.SubZone}
 	for _, l := range r.Localities {
 		s.Localities = append(s.Localities, report.ZoneStatus{
-			Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone, Share: l.Share, Endpoints: l.Endpoints, Fleet: l.Fleet, Utilization: l.Utilization,
+			Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone, Share: l.Share, Endpoints: l.Endpoints, Fleet: l.Fleet,
 		})
 	}
 	return s

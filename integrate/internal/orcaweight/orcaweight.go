@@ -2,17 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package orcaweight provides the conversion of load reports from backends (ORCA, A51) into
-// weights for client-side weighted round robin (A58, A114), and into utilizations of localities
-// for Envoy's load_aware_locality.
+// weights for client-side weighted round robin (A58, A114).
 //
 // A [Rule] is the formula, compiled from a policy's configuration; a [Weight] is its latest
-// result for one endpoint, with its validity. [Utilization] and [Sample] are the equivalents
-// for utilizations, and [Smoothed] is the utilization of a locality. The package does not
-// depend on connections or timers. Times are nanoseconds on any monotonic clock, and above 0.
+// result for one endpoint, with its validity. The package does not depend on connections or
+// timers. Times are nanoseconds on any monotonic clock, and above 0.
 package orcaweight
 
 import (
 	"math"
+	"strings"
 	"sync/atomic"
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
@@ -31,7 +30,12 @@ type metric struct{ field, key string }
 
 // NewRule returns the rule of a policy.
 func NewRule(cfg *picker.ClientWRR) *Rule {
-	return &Rule{penalty: cfg.ErrorPenalty, metrics: newMetrics(cfg.UtilizationFrom)}
+	r := &Rule{penalty: cfg.ErrorPenalty}
+	for _, name := range cfg.UtilizationFrom {
+		field, key, _ := strings.Cut(name, ".")
+		r.metrics = append(r.metrics, metric{field, key})
+	}
+	return r
 }
 
 // Weight returns the weight computed from a report: queries per second that the backend would
@@ -64,7 +68,12 @@ func (r *Rule) utilization(report *orcav3.OrcaLoadReport) float64 {
 	if u := report.GetApplicationUtilization(); usable(u) {
 		return u
 	}
-	most := greatest(r.metrics, report)
+	most := 0.
+	for _, m := range r.metrics {
+		if u := m.of(report); usable(u) {
+			most = max(most, u)
+		}
+	}
 	if u := report.GetCpuUtilization(); most == 0 && usable(u) {
 		return u
 	}
