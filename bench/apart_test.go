@@ -41,7 +41,6 @@ type clientSpec struct {
 
 	// For impl=none: the address of the control plane, and the resources to request, by type.
 	Addr  string
-	Delta bool
 	Names map[string][]string
 }
 
@@ -140,12 +139,10 @@ type contender struct {
 	client *apart
 	// update has the control plane make an update, and returns when the client has accepted it.
 	update func() error
-	// down, if not nil, returns the bytes that the control plane has sent.
-	down func() int64
 }
 
-// updateCost is the cost of an update: for the client alone, and including the control plane.
-type updateCost struct{ cpu, all, bytes, allocs, down float64 }
+// updateCost is the cost of an update for the client.
+type updateCost struct{ cpu, bytes, allocs float64 }
 
 // pauseAfterUpdate is between updates, so that each is published by itself: publications
 // follow each other after a millisecond at the earliest.
@@ -161,10 +158,8 @@ func measureUpdates(b *testing.B, list map[string]contender, rounds, each int) m
 	for name, of := range turns(list, rounds, func(c contender) updateCost { return c.round(b, each) }) {
 		result[name] = updateCost{
 			cpu:    quantile(of, median, func(c updateCost) float64 { return c.cpu }),
-			all:    quantile(of, median, func(c updateCost) float64 { return c.all }),
 			bytes:  quantile(of, median, func(c updateCost) float64 { return c.bytes }),
 			allocs: quantile(of, median, func(c updateCost) float64 { return c.allocs }),
-			down:   quantile(of, median, func(c updateCost) float64 { return c.down }),
 		}
 	}
 	return result
@@ -172,25 +167,17 @@ func measureUpdates(b *testing.B, list map[string]contender, rounds, each int) m
 
 // round makes n updates.
 func (c contender) round(b *testing.B, n int) updateCost {
-	var down int64
-	if c.down == nil {
-		c.down = func() int64 { return 0 }
-	}
 	before := c.client.usage(b)
-	own := cpuTime()
-	down = c.down()
 	for range n {
 		if err := c.update(); err != nil {
 			b.Fatal(err)
 		}
 		time.Sleep(pauseAfterUpdate)
 	}
-	own, down = cpuTime()-own, c.down()-down
 	after := c.client.usage(b)
 	per := func(x float64) float64 { return x / float64(n) }
-	cpu := float64((after.CPU - before.CPU).Nanoseconds()) / 1e3
 	return updateCost{
-		cpu: per(cpu), all: per(cpu + float64(own)/1e3), down: per(float64(down)),
+		cpu:   per(float64((after.CPU - before.CPU).Nanoseconds()) / 1e3),
 		bytes: per(float64(after.Bytes - before.Bytes)), allocs: per(float64(after.Mallocs - before.Mallocs)),
 	}
 }

@@ -27,32 +27,20 @@ func (spec clientSpec) startNull() error {
 	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(cc)
 	codec := grpc.ForceCodecV2(unseen{encoding.GetCodecV2(encodingproto.Name)})
 	node := &corev3.Node{Id: "null"}
-	var st grpc.ClientStream
-	if spec.Delta {
-		st, err = ads.DeltaAggregatedResources(context.Background(), codec)
-	} else {
-		st, err = ads.StreamAggregatedResources(context.Background(), codec)
-	}
+	st, err := ads.StreamAggregatedResources(context.Background(), codec)
 	if err != nil {
 		return err
 	}
 	for t, names := range spec.Names {
-		var req any = &discoveryv3.DiscoveryRequest{TypeUrl: t, ResourceNames: names, Node: node}
-		if spec.Delta {
-			req = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: t, ResourceNamesSubscribe: names, Node: node}
-		}
-		if err := st.SendMsg(req); err != nil {
+		if err := st.Send(&discoveryv3.DiscoveryRequest{TypeUrl: t, ResourceNames: names, Node: node}); err != nil {
 			return err
 		}
 	}
 	go func() {
 		var r head
 		for st.RecvMsg(&r) == nil {
-			var ack any = &discoveryv3.DiscoveryRequest{TypeUrl: r.url, ResourceNames: spec.Names[r.url], VersionInfo: r.version, ResponseNonce: r.nonce}
-			if spec.Delta {
-				ack = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.url, ResponseNonce: r.nonce}
-			}
-			if st.SendMsg(ack) != nil {
+			ack := &discoveryv3.DiscoveryRequest{TypeUrl: r.url, ResourceNames: spec.Names[r.url], VersionInfo: r.version, ResponseNonce: r.nonce}
+			if st.Send(ack) != nil {
 				return
 			}
 		}

@@ -5,7 +5,6 @@ package fuzz
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
@@ -55,37 +53,22 @@ func deltaSeeds(tb testing.TB) [][]byte {
 	odd := func(list ...*discoveryv3.Resource) []byte {
 		return respond(xdstest.EDS, &discoveryv3.DeltaDiscoveryResponse{Resources: list})
 	}
-	collected := xdstest.Endpoints("s", xdstest.Locality{})
-	xdstest.FromCollection(collected, 0, xdstest.Glob("", "c"))
-	globs := with(xdstest.EDS, "s", collected)
-	at := func(name, addr string, weight uint32) *discoveryv3.Resource {
-		m := xdstest.LbEndpoint(xdstest.Endpoint{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: weight})
-		m.GetEndpoint().GetAddress().GetSocketAddress().Address = addr
-		return res(xdstest.Member("", "c", name), wrap(m))
+	at := func(addrs ...string) *anypb.Any {
+		var list []xdstest.Endpoint
+		for _, addr := range addrs {
+			list = append(list, xdstest.Endpoint{Addr: netip.MustParseAddrPort(addr)})
+		}
+		return wrap(xdstest.Endpoints("s", xdstest.Locality{Endpoints: list}))
 	}
-	ill := at("ill", "10.0.0.5", 1)
-	ill.Resource = wrap(unhealthy(tb, ill))
-	mortal := at("a", "10.0.0.1", 1)
-	mortal.Ttl = durationpb.New(7 * time.Second)
-	renewed := res(xdstest.Member("", "c", "a"), nil)
-	renewed.Ttl = durationpb.New(9 * time.Second)
-	unknown := res(xdstest.Member("", "c", "b"), nil)
-	unknown.Ttl = renewed.Ttl
-	var many []*discoveryv3.Resource
-	for i := range 20 {
-		many = append(many, at(string(rune('a'+i)), fmt.Sprint("10.0.1.", i), 1))
-	}
-	members := func(list ...*discoveryv3.Resource) []byte {
-		return respond(xdstest.LEDS, &discoveryv3.DeltaDiscoveryResponse{Resources: list})
-	}
+	mortal, renewed := res("s", at("10.0.0.1:80")), res("s", nil)
+	mortal.Ttl, renewed.Ttl = durationpb.New(7*time.Second), durationpb.New(9*time.Second)
+	ill := xdstest.Endpoints("s", xdstest.Locality{Endpoints: []xdstest.Endpoint{
+		{Addr: netip.MustParseAddrPort("10.0.0.1:80")}, {Addr: netip.MustParseAddrPort("10.0.0.2:80"), Health: corev3.HealthStatus_UNHEALTHY},
+	}})
 	return [][]byte{
-		say(l, r, c, globs, members(at("a", "10.0.0.1", 1), at("b", "nowhere", 1)), gone(xdstest.LEDS, xdstest.Member("", "c", "a"))),
-		say(l, r, c, globs, members(at("a", "10.0.0.1", 1<<32-1)), members(at("b", "10.0.0.2", 1)), gone(xdstest.LEDS, xdstest.Glob("", "c"))),
-		say(l, r, c, globs, members(at("a", "10.0.0.1", 1), at("b", "10.0.0.1", 1)), members(at("a", "10.0.0.2", 1), at("a", "10.0.0.3", 1)), members(at("*", "10.0.0.4", 1))),
-		say(l, r, c, globs, members(at("a", "10.0.0.1", 1), ill), members(at("ill", "10.0.0.1", 1)), members(ill), gone(xdstest.LEDS, xdstest.Member("", "c", "ill"))),
-		say(l, r, c, globs, members(mortal), members(renewed, unknown), members(at("b", "10.0.0.2", 1))),
-		say(l, r, c, globs, members(many...), members(many[:18]...), gone(xdstest.LEDS, xdstest.Member("", "c", "b")), members(at("a", "nowhere", 1)), members(many[0])),
-		say(l, r, c, globs, gone(xdstest.LEDS, xdstest.Glob("", "c")), members(many[0])),
+		say(l, r, c, odd(mortal), odd(renewed), odd(res("s", at("10.0.0.2:80")))),
+		say(l, r, c, odd(res("s", at("10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"))), gone(xdstest.EDS, "s"), odd(res("s", at("10.0.0.2:80", "10.0.0.2:80")))),
+		say(l, r, c, odd(res("s", wrap(ill)))),
 		say(l, r, c, good),
 		say(l, r, c, odd(res("s", bad)), good, odd(res("s", wrap(e)), res("s", wrap(e)))),
 		say(l, gone(xdstest.LDS, "s"), gone(xdstest.LDS, "s", "s", "x"), l, r, gone(xdstest.RDS, "s")),
@@ -102,16 +85,6 @@ func deltaSeeds(tb testing.TB) [][]byte {
 	}
 }
 
-// unhealthy is the endpoint of a member that gets no RPCs.
-func unhealthy(tb testing.TB, r *discoveryv3.Resource) *endpointv3.LbEndpoint {
-	m := new(endpointv3.LbEndpoint)
-	if err := r.Resource.UnmarshalTo(m); err != nil {
-		tb.Fatal(err)
-	}
-	m.HealthStatus = corev3.HealthStatus_UNHEALTHY
-	return m
-}
-
 // FuzzDelta is FuzzADS for the incremental variant: each response of a requested type is
 // answered once, with its nonce; with a NACK of bounded size if a naive check rejects it,
 // otherwise with an ACK.
@@ -124,29 +97,27 @@ func FuzzDelta(f *testing.F) {
 	})
 }
 
-// TestDeltaSeeds: the seeds lead to members of collections, to some that are accepted and some
-// that are not, to an address that two of them have, and to endpoints that RPCs would go to.
+// TestDeltaSeeds: the seeds lead to assignments that are accepted and that are rejected, and to
+// endpoints that RPCs would be sent to.
 func TestDeltaSeeds(t *testing.T) {
 	var all deltaOutcome
 	for _, b := range deltaSeeds(t) {
 		synctest.Test(t, func(t *testing.T) {
 			o := checkDelta(t, script(b, 12))
 			all.valid, all.invalid = all.valid+o.valid, all.invalid+o.invalid
-			all.endpoints, all.twice = max(all.endpoints, o.endpoints), all.twice || o.twice
-			all.unhealthy = all.unhealthy || o.unhealthy
+			all.endpoints, all.unhealthy = max(all.endpoints, o.endpoints), all.unhealthy || o.unhealthy
 		})
 	}
-	if all.valid < 40 || all.invalid < 5 || all.endpoints < 20 || !all.twice || !all.unhealthy {
-		t.Errorf("of members the seeds have %+v", all)
+	if all.valid < 10 || all.invalid < 5 || all.endpoints < 3 || !all.unhealthy {
+		t.Errorf("the assignments of the seeds have the outcome %+v", all)
 	}
 }
 
-// deltaOutcome is the result for members of collections.
+// deltaOutcome is the result for assignments.
 type deltaOutcome struct {
 	valid, invalid uint64
-	endpoints      int  // that RPCs could go to at a time
-	twice          bool // some are left out, since another has their address
-	unhealthy      bool // or for their health
+	endpoints      int  // that RPCs could be sent to at a time
+	unhealthy      bool // some are excluded because of their health
 }
 
 // note takes in a configuration.
@@ -160,7 +131,6 @@ func (o *deltaOutcome) note(cfg *picker.Config) {
 				}
 			}
 			o.endpoints, o.unhealthy = max(o.endpoints, n), o.unhealthy || len(l.Unhealthy) > 0
-			o.twice = o.twice || l.ResolutionNote != nil && strings.Contains(l.ResolutionNote.Error(), "has the same address")
 		}
 	}
 }
@@ -188,7 +158,7 @@ func checkDelta(t *testing.T, messages [][]byte) (o deltaOutcome) {
 	defer client.Watch("s", "s", w)()
 	defer func() {
 		if servers := client.Servers(); len(servers) > 0 {
-			n := servers[0].Types[resource.LbEndpointType]
+			n := servers[0].Types[resource.EndpointsType]
 			o.valid, o.invalid = n.Valid, n.Invalid
 		}
 	}()
@@ -271,9 +241,6 @@ func said(requests []proto.Message, url string) (names map[string]bool, answers 
 // whether that is certain: xdstp names have more than one form.
 func naiveDelta(resp *discoveryv3.DeltaDiscoveryResponse, names map[string]bool) (bad, certain bool) {
 	typ, _ := resource.TypeOf(resp.GetTypeUrl())
-	if typ == resource.LbEndpointType {
-		return false, false // the validity of a member depends on the other members
-	}
 	seen := map[string]bool{}
 	for _, r := range resp.GetResources() {
 		if r.GetTtl() != nil {

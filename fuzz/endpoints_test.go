@@ -204,7 +204,7 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment, names bool) (e *resourc
 		unit := map[int32]uint64{0: 10000, 1: 100, 2: 1}[int32(p.GetDenominator())]
 		e.Drops = append(e.Drops, picker.Drop{Category: d.GetCategory(), PerMillion: uint32(min(1e6, uint64(p.GetNumerator())*unit))})
 	}
-	var places, addrs, collections []string // values that must be unique
+	var places, addrs []string // values that must be unique
 	levels := make(map[uint32]picker.Priority)
 	shares := make(map[uint32]uint64)
 	for _, in := range m.GetEndpoints() {
@@ -219,12 +219,8 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment, names bool) (e *resourc
 			require(len(list) == 0, "lb_endpoints twice")
 			list = listed.GetLbEndpoints()
 		}
-		if leds := in.GetLedsClusterLocalityConfig(); leds != nil {
-			list = nil
-			name, source := leds.GetLedsCollectionName(), leds.GetLedsConfig()
-			require(source.GetAds() != nil || source.GetSelf() != nil, "leds_config")
-			require(glob.MatchString(name) && !slices.Contains(collections, name), "leds_collection_name")
-			collections = append(collections, name)
+		if in.GetLedsClusterLocalityConfig() != nil {
+			require(false, "leds_cluster_locality_config")
 		}
 		require(place != nil, "locality")
 		places = append(places, fmt.Sprintf("%d %q", in.GetPriority(), l.ID))
@@ -262,8 +258,6 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment, names bool) (e *resourc
 	}
 	return e, rule
 }
-
-var glob = regexp.MustCompile(`^xdstp:(//[^/?#]*/|/)?envoy\.config\.endpoint\.v3\.LbEndpoint/([^?#]*/)?\*(\?[^#]*)?$`)
 
 func naiveEndpoint(m *endpointv3.LbEndpoint, names bool) (e picker.Endpoint, ok bool) {
 	e = picker.Endpoint{Weight: 1, Extra: &picker.EndpointExtra{Hostname: m.GetEndpoint().GetHostname()}}

@@ -51,7 +51,7 @@ func FuzzOverlay(f *testing.F) {
 		f.Add(document, uint8(resource.EndpointsType), encode(f, xdstest.Endpoints("e", xdstest.Locality{})))
 	}
 	f.Fuzz(func(t *testing.T, document string, kind uint8, value []byte) {
-		typ := resource.Type(kind % uint8(resource.LbEndpointType))
+		typ := resource.Type(kind % uint8(resource.NumTypes))
 		decode := func(b []byte) (any, error) {
 			return resource.Decode(typ, b, resource.Options{CertProvider: func(string, resource.CertUse) error { return nil }})
 		}

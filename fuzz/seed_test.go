@@ -88,7 +88,6 @@ func message(typ resource.Type) proto.Message {
 		resource.RouteConfigType: func() proto.Message { return new(routev3.RouteConfiguration) },
 		resource.ClusterType:     func() proto.Message { return new(clusterv3.Cluster) },
 		resource.EndpointsType:   func() proto.Message { return new(endpointv3.ClusterLoadAssignment) },
-		resource.LbEndpointType:  func() proto.Message { return new(endpointv3.LbEndpoint) },
 	}[typ]()
 }
 

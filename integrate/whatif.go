@@ -35,10 +35,8 @@ type WhatIf struct {
 	Authority string
 	// Resources is JSON with the target's resources, in protobuf's mapping: all objects whose
 	// "@type" is one of the four resource types, at any depth, so that DiscoveryResponses, dumps
-	// by CSDS and plain lists work. Members of collections (LEDS) have the name of the enclosing
-	// object, as in a dump or a discovery.v3.Resource. Objects in lists named lds, rds, cds and
-	// eds, or listeners, routes, clusters and endpoints, may omit the type. Several documents may
-	// follow each other.
+	// by CSDS and plain lists work. Objects in lists named lds, rds, cds and eds, or listeners,
+	// routes, clusters and endpoints, may omit the type. Several documents may follow each other.
 	Resources []byte
 	// States has the states of endpoints by their first address; the default is READY. For a DNS
 	// name, picker.NameAddr returns the address.

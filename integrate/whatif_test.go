@@ -94,10 +94,6 @@ func TestExplainWhatIfResources(t *testing.T) {
 		dns       = `{"name":"c","type":"LOGICAL_DNS","loadAssignment":{"endpoints":[{"lbEndpoints":[{"endpoint":{"address":{"socketAddress":{"address":"h","portValue":80}}}}]}]}}`
 		aggregate = `{"name":"c","clusterType":{"name":"envoy.clusters.aggregate","typedConfig":{` +
 			`"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["d"]}}}`
-		collected = `{"clusterName":"c","endpoints":[{"locality":{"zone":"z"},"loadBalancingWeight":1,"ledsClusterLocalityConfig":{` +
-			`"ledsConfig":{"ads":{}},"ledsCollectionName":"xdstp://b/envoy.config.endpoint.v3.LbEndpoint/e/*"}}]}`
-		member = `{"name":"xdstp://b/envoy.config.endpoint.v3.LbEndpoint/e/1","resource":{"@type":"type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint",` +
-			`"endpoint":{"address":{"socketAddress":{"address":"10.0.0.1","portValue":80}}}}}`
 	)
 	for _, row := range []struct {
 		name, resources, want string // in the error or the text
@@ -107,8 +103,6 @@ func TestExplainWhatIfResources(t *testing.T) {
 		{"no endpoints", listener + `{"clusters":[` + cluster + `]}`, `ClusterLoadAssignment "c" is not among the resources`},
 		{"DNS cluster", listener + `{"clusters":[` + dns + `]}`, "names are not looked up"},
 		{"aggregate of nothing", listener + `{"clusters":[` + aggregate + `]}`, `Cluster "d" is not among the resources`},
-		{"empty collection", listener + `{"clusters":[` + cluster + `],"endpoints":[` + collected + `]}`, `LbEndpoint "xdstp://b/envoy.config.endpoint.v3.LbEndpoint/e/*" is not among the resources`},
-		{"collection", listener + `{"clusters":[` + cluster + `],"endpoints":[` + collected + `]}` + member, "10.0.0.1:80 100 %, READY"},
 		{"bad cluster", listener + `{"clusters":[` + bad + `]}`, `must be EDS or LOGICAL_DNS (it is STATIC)`},
 		{"no listener", `{"cds":[` + cluster + `]}`, `Listener "a" is not among the resources`},
 		{"nothing", `{}`, "none found"},

@@ -57,7 +57,7 @@ func (a *authority) subscribeLocked(e *entry) {
 	if len(a.servers) == 0 {
 		a.useNextServerLocked()
 	}
-	if e.latestLocked() != nil && !slices.ContainsFunc(a.servers, func(s *server) bool { return s.types[e.key.typ].sendsLocked(e) }) {
+	if e.value != nil && !slices.ContainsFunc(a.servers, func(s *server) bool { return s.types[e.key.typ].sendsLocked(e) }) {
 		a.cache.resetLocked(e)
 	}
 	for _, s := range a.servers {
@@ -92,15 +92,6 @@ func (a *authority) waitingLocked(e *entry) error {
 		state += fmt.Sprintf(", and last failed %v ago: %v", time.Since(was.ErrTime).Round(time.Millisecond), was.Err)
 	}
 	return fmt.Errorf("xdslb: waiting for %v resource %q for %v: xDS server %q %s", e.key.typ, e.key.name, time.Since(e.since).Round(time.Millisecond), s.cfg.URI, state)
-}
-
-// collectionsLocked implements source. If the first server has no stream, the wanted variant counts.
-func (a *authority) collectionsLocked() bool {
-	v := wantedVariantLocked(a.chain[0], &a.core.combined)
-	if s := a.pool.servers[a.chain[0].Key()]; s != nil && s.up {
-		v = s.variant
-	}
-	return v.collections()
 }
 
 // resendLocked implements source.

@@ -41,14 +41,12 @@ type source interface {
 	forgetLocked(e *entry)
 	// waitingLocked describes what an entry without a version waits for.
 	waitingLocked(e *entry) error
-	// collectionsLocked reports whether glob collections can be subscribed to.
-	collectionsLocked() bool
 	// resendLocked makes the servers send an entry's resource again, although it has not changed.
 	resendLocked(e *entry)
 }
 
-// watcher is notified of changes of an entry: a dependencyManager, or the entry of an
-// assignment that watches its collections (see assignment).
+// watcher is notified of changes of an entry: a dependencyManager, or the source of a variant of the
+// entry (see patched).
 type watcher interface {
 	// onChangeLocked is called when e has changed. data is the argument of watchLocked.
 	onChangeLocked(e *entry, data any)
@@ -67,8 +65,7 @@ type target interface {
 
 // acceptLocked makes v the latest version of a resource, and reports whether the entry changed.
 func (c *cache) acceptLocked(e *entry, v acceptedVersion) (changed bool) {
-	latest := e.latestLocked()
-	same := latest == v.value && e.err == nil && e.from == v.from
+	same := e.value == v.value && e.err == nil && e.from == v.from
 	if same && e.state == Acked && v.raw == nil {
 		e.version, e.sum = v.version, v.sum // most resources of a response in state of the world
 		return false
@@ -76,8 +73,8 @@ func (c *cache) acceptLocked(e *entry, v acceptedVersion) (changed bool) {
 	if e.state != Acked && e.state != Requested {
 		c.core.endLocked(e.unavailable(), "xdslb: resource recovered", logFields{server: v.from, typ: e.key.typ, name: e.key.name, version: v.version})
 	}
-	if latest != v.value {
-		e.updated = v.at
+	if e.value != v.value {
+		e.value, e.updated = v.value, v.at
 	}
 	late := v.raw != nil && e.raw == nil
 	if v.raw != nil {
@@ -86,10 +83,6 @@ func (c *cache) acceptLocked(e *entry, v acceptedVersion) (changed bool) {
 	e.enterLocked(Acked)
 	e.err, e.erred, e.transient = nil, time.Time{}, false
 	e.from, e.sum, e.version = v.from, v.sum, v.version
-	if latest != v.value && !c.assignLocked(e, v.value) {
-		e.value = v.value
-	}
-	c.settleLocked(e)
 	if same {
 		for _, variant := range e.variants {
 			if late {
@@ -142,9 +135,6 @@ func (c *cache) failLocked(e *entry, f failure) (changed bool) {
 func (c *cache) resetLocked(e *entry) {
 	e.enterLocked(Requested)
 	e.ttlTimer.StopLocked()
-	c.unassignLocked(e)
-	e.collection.stopLocked()
-	e.collection = nil
 	e.value, e.err, e.erred, e.transient = nil, nil, time.Time{}, false
 	e.from, e.version, e.sum, e.raw = nil, "", xxh3.Uint128{}, nil
 }
@@ -194,7 +184,7 @@ const maxName = 4 << 10
 // watchLocked adds a watcher of e. data is passed to the onChangeLocked method of w.
 func (c *cache) watchLocked(e *entry, w watcher, data any) {
 	if !e.watchedLocked() {
-		if e.latestLocked() == nil {
+		if e.value == nil {
 			c.resetLocked(e) // an earlier error is outdated
 		}
 		e.since = time.Now()
@@ -212,7 +202,6 @@ func (c *cache) watchLocked(e *entry, w watcher, data any) {
 		}
 	}
 	e.source.subscribeLocked(e)
-	c.settleLocked(e)
 }
 
 // unwatchLocked removes a watcher, and with the last one the subscription.
@@ -221,7 +210,6 @@ func (c *cache) unwatchLocked(e *entry, w watcher) {
 	if e.watchedLocked() {
 		return
 	}
-	c.leaveCollectionsLocked(e)
 	if e.source != nil {
 		e.source.unsubscribeLocked(e)
 	}
@@ -233,7 +221,7 @@ func (c *cache) forgetLocked(e *entry) {
 	if e.watchedLocked() || e.subs > 0 {
 		return
 	}
-	e.stopLocked()
+	e.ttlTimer.StopLocked()
 	c.core.endLocked(e.unavailable(), "xdslb: resource no longer used", logFields{typ: e.key.typ, name: e.key.name})
 	c.core.log.EndState(e.unavailable())
 	if c.entries[e.key] == e {
@@ -247,6 +235,6 @@ func (c *cache) forgetLocked(e *entry) {
 // closeLocked stops the timers of all entries.
 func (c *cache) closeLocked() {
 	for _, e := range c.entries {
-		e.stopLocked()
+		e.ttlTimer.StopLocked()
 	}
 }

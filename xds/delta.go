@@ -64,8 +64,6 @@ func (delta) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
 // newProtocol returns a state that records no changes: openedLocked adds all names to changed.
 func (delta) newProtocol() protocol { return &deltaType{} }
 
-func (delta) collections() bool { return true }
-
 func (delta) resends() bool { return true }
 
 type deltaStream struct {
@@ -93,6 +91,7 @@ func (r deltaResponse) Size() int { return proto.Size(r.DeltaDiscoveryResponse) 
 
 func (r deltaResponse) Free() {}
 
+// removed returns the names that the response reports as removed.
 func (r deltaResponse) removed() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, name := range r.GetRemovedResources() {
@@ -201,10 +200,9 @@ func (d *deltaType) changesLocked(t *subscriptions) (c changes) {
 		switch _, subscribed := d.subscribed[name]; {
 		case sub != nil && !subscribed && d.restLocked(t, name):
 		case sub != nil && !subscribed:
-			claimed := claims && c.claimLocked(t, sub)
+			claimed := claims && c.claimLocked(sub)
 			sub.received, sub.refetch = claimed, false
 			sub.timer.StopLocked()
-			sub.restarts = sub.restarts || !claimed
 			c.subscribe = append(c.subscribe, name)
 			d.subscribed[name] = struct{}{}
 			if t.awaitsLocked(sub) {
@@ -285,25 +283,15 @@ func (d *deltaType) restLocked(t *subscriptions, name string) bool {
 // well. A version states the client's present resources, not the wanted resources, and no state
 // outlives a stream: "the reconnecting client must provide the server with all resource names
 // it is interested in" (xDS protocol, "Incremental xDS").
-func (c *changes) claimLocked(t *subscriptions, sub *subscription) bool {
+func (c *changes) claimLocked(sub *subscription) bool {
 	e := sub.entry
-	versions := map[string]string{e.key.name: e.version}
-	if t.typ == resource.LbEndpointType {
-		versions = t.memberVersionsLocked(sub)
-	} else if e.state != Acked || e.version == "" {
-		return false
-	}
-	size := 0
-	for name, version := range versions {
-		size += len(name) + len(version)
-	}
-	if !sub.received || versions == nil || !c.room(size) {
+	if e.state != Acked || e.version == "" || !sub.received || !c.room(len(e.key.name)+len(e.version)) {
 		return false
 	}
 	if c.versions == nil {
 		c.versions = map[string]string{}
 	}
-	maps.Copy(c.versions, versions)
+	c.versions[e.key.name] = e.version
 	return true
 }
 
@@ -346,12 +334,6 @@ func deltaName(typ resource.Type, res *discoveryv3.Resource) (string, error) {
 	if url := res.GetResource().GetTypeUrl(); url != typ.URL() {
 		return "", typeMismatch(typ, url)
 	}
-	if typ == resource.LbEndpointType { // it has no name of its own
-		if name == "" {
-			return "", fmt.Errorf("a %v resource has no name", typ)
-		}
-		return name, nil
-	}
 	own, err := resource.Name(typ, res.GetResource().GetValue())
 	if err != nil {
 		return "", fmt.Errorf("resource %q: %w", name, err)
@@ -372,7 +354,7 @@ func (d *deltaType) deleteLocked(t *subscriptions, msg message, _ bool) (changed
 			changed = append(changed, e)
 		}
 	}
-	for name := range msg.removed() {
+	for name := range msg.(deltaResponse).removed() {
 		gone(name)
 		for alias := range maps.Clone(t.aliases[name]) {
 			gone(alias)
@@ -407,8 +389,6 @@ func (d *deltaType) goneLocked(t *subscriptions, name string) *entry {
 // entry changed.
 func (d *deltaType) deletedLocked(t *subscriptions, sub *subscription) (changed bool) {
 	switch e := sub.entry; {
-	case e.emptyLocked() && (sub.received || e.value == nil): // possibly late
-		return t.commitEmptyLocked(sub)
 	case sub.received:
 		sub.answeredLocked()
 		return t.removedLocked(sub)

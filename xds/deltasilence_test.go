@@ -11,13 +11,11 @@ import (
 	"testing"
 	"time"
 
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/xds/resource"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // These tests are about servers of the incremental variant that have nothing to say.
@@ -163,17 +161,17 @@ func TestDeltaCut(t *testing.T) {
 // claims none.
 func TestDeltaRequestsFit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h, cp, _ := servingCollections(t, Options{})
-		members := map[string]*endpointv3.LbEndpoint{}
-		for i := range 20_000 {
-			members[xdstest.Member("", "a", fmt.Sprintf("pod-7f9c5d8b6d-%05d.namespace-of-a-team", i))] = lbEndpoint(1 + i)
+		_, cp, w := servingDelta(t, Options{})
+		const clusters = 5_000
+		var names []string
+		var resources []proto.Message
+		for i := range clusters {
+			names = append(names, fmt.Sprintf("%s%05d", strings.Repeat("c", 250), i))
+			resources = append(resources, clusterTo(names[i], "svc"))
 		}
-		cp.members(members)
-		const targets = 5_500
-		for i := range targets {
-			h.watch(fmt.Sprintf("%s%05d", strings.Repeat("l", 200), i))
-		}
+		cp.serve(append(resources, routesTo("svc", names...))...)
 		advance(time.Minute)
+		w.cluster(t, names[0])
 		claims := func() (n int) {
 			t.Helper()
 			stream, names := cp.mustDelta(), 0
@@ -187,7 +185,7 @@ func TestDeltaRequestsFit(t *testing.T) {
 				}
 				n += len(req.InitialResourceVersions)
 			}
-			if names != targets+6 {
+			if names != clusters+3 {
 				t.Errorf("subscribed to %d names in %d requests", names, len(requests))
 			}
 			return n

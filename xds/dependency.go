@@ -169,22 +169,14 @@ func (m *dependencyManager) exchangeLeavesLocked(c *cluster, leaves, wanted []*l
 	c.leaves, c.wanted = leaves, wanted
 }
 
-// depsLocked returns the resources that the target watches, and their collections.
+// depsLocked returns the resources that the target watches.
 func (m *dependencyManager) depsLocked() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		m.evaluation++
-		seen := map[*entry]bool{} // collections, which several assignments may have
-		collection := func(e *entry) bool {
-			if seen[e] {
-				return true
-			}
-			seen[e] = true
-			return yield(e)
-		}
 		give := func(c *cluster) bool {
 			for _, d := range c.deps {
 				if d.used != m.evaluation {
-					if d.used = m.evaluation; !yield(d.entry) || !d.entry.collectionsLocked(collection) {
+					if d.used = m.evaluation; !yield(d.entry) {
 						return false
 					}
 				}

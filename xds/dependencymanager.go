@@ -70,7 +70,7 @@ type dependencyManager struct {
 	evaluated []*cluster  // evaluated since config was made or found to be up to date
 	received  receiveTime // the latest one of the parts of config
 
-	journal  eventlog.Journal // see Client.Events
+	journal  eventlog.Journal // see View.Events
 	recorded uint64           // the number of the outcome that it has
 }
 

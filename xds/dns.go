@@ -51,9 +51,6 @@ func (all *lookups) waitingLocked(e *entry) error {
 	return fmt.Errorf("xdslb: waiting for DNS name %q for %v", e.key.name, time.Since(e.since).Round(time.Millisecond))
 }
 
-// collectionsLocked implements source.
-func (all *lookups) collectionsLocked() bool { return false }
-
 // resendLocked implements source.
 func (all *lookups) resendLocked(*entry) {}
 

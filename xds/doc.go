@@ -24,8 +24,6 @@
 //	              │     │        hashtables.go         bounds on hash rings and tables
 //	              │     ▼ watches   ▲ notifies (interface watcher)
 //	              ├─► cache, entry     one per resource: cache.go, entry.go, names.go
-//	              │     │        assignment.go         an entry that watches others (LEDS)
-//	              │     │        collection.go         an entry with many resources
 //	              │     │        patched.go            variants: with patches, or kept after a deletion
 //	              │     │        journal.go            events of the targets that depend on entries
 //	              │     ▼ subscribes (interface source)   ▲ stores versions
@@ -40,7 +38,7 @@
 //	                                absence.go, ttl.go      resources that do not come, or expire
 //	                                variant.go              the two variants of ADS
 //	                                sotw.go, delta.go       requests, ACKs, deletions of each
-//	                                response.go, members.go from bytes to entries
+//	                                response.go             from bytes to entries
 //	                                splitresponse.go, slots.go  the resources of a response
 //	                                faults.go               the errors of a response, for the NACK
 //
@@ -101,7 +99,7 @@
 //     received. Received versions stay in use for an unlimited time.
 //   - After an invalid version, a deletion, or an error in place of a resource, the last valid
 //     version stays in use, with Leaf.ResolutionNote, unless the bootstrap gives the server
-//     the feature fail_on_data_errors (A88). With Options.DropDeleted deletions take effect, as in
+//     the feature fail_on_data_errors (A88). With TargetOptions.DropDeleted deletions take effect, as in
 //     A57, unless the server has the feature ignore_resource_deletion (A53).
 //   - Errors of clusters and endpoints affect their cluster only (A74). Errors of
 //     Listener and RouteConfiguration make the target fail: Watcher.Error.
@@ -113,9 +111,8 @@
 // message has the changes only, and a new stream starts with the names and versions that the client has.
 // The default is state of the world; the server feature xdslb.delta_ads in the bootstrap and
 // Options.Delta request the incremental variant. gRPC has no feature for it.
-// If a server answers UNIMPLEMENTED, the client switches to the other variant at once, and tries the wanted one again with the first
-// stream after five minutes. While there are collections, which only the incremental variant
-// supports, it ends a stream for that, and logs a warning. ServerStatus.Variant is the present
+// If a server answers UNIMPLEMENTED, the client switches to the other variant at once, and tries the
+// wanted one again with the first stream after five minutes. ServerStatus.Variant is the present
 // variant. HTTP status 404 counts as UNIMPLEMENTED, since proxies return it for methods without a
 // route.
 //
@@ -149,34 +146,6 @@
 // is used if the first one cannot be reached (A71). A heartbeat, a Resource without content,
 // renews it.
 //
-// # Collections of endpoints
-//
-// In the incremental variant a locality may name a glob collection instead of its endpoints
-// (LEDS): a subscription to xdstp://authority/type/path/* is for all resources
-// xdstp://authority/type/path/name, each with a version. A change of one endpoint is a message of
-// 300 bytes then. The following is visible:
-//
-//   - An assignment takes effect when each of its collections is known, possibly as empty or missing.
-//     Until then the previous assignment stays in use. If that has endpoints, and the new one would
-//     have no endpoint because a collection is missing, it stays in use longer, with a note.
-//   - An invalid member leaves the last valid version of that member, and all other members, in use.
-//   - A deleted member is removed at once. A server reports a collection without members as
-//     deleted (xRFC TP1). That removes no known member: they stay in use, with a note, like an
-//     assignment that is deleted.
-//   - On a new stream the client claims the versions of all members. The first response about a
-//     collection that was not claimed, as after a change of servers, counts as complete.
-//   - Members that expire together are one change. A heartbeat for a member that
-//     the client does not have is rejected, and the collection is fetched again.
-//   - If members have the same address, only the first one by locality and name is used, with a note
-//     and a line in the log.
-//   - In state of the world an assignment with glob collections is rejected.
-//
-// A list collection, an LbEndpointCollection of one name, is rejected with its path, since Envoy does
-// not support it either. The comment of LedsClusterLocalityConfig.leds_collection_name in Envoy's
-// endpoint_components.proto says that glob collections are supported only in the incremental
-// variants, that other names are those of list collections, and that Envoy supports only glob
-// collections (as of go-control-plane/envoy v1.39.1).
-//
 // # Overlays
 //
 // The channels of a [View] use resources with the patches of an overlay. The patches are applied to
@@ -199,7 +168,7 @@
 //   - Client.Servers returns the servers: whether they are connected, failures, and messages, bytes,
 //     valid and invalid resources, requests and NACKs by type (A78). Counts are for the
 //     client, even if it has left a server and returned.
-//   - Client.Events returns the latest 64 events of a target.
+//   - View.Events returns the latest 128 events of a target.
 //   - picker.Config.Received is the arrival of the latest resource of a configuration.
 //
 // [Options].Logger receives failures and recoveries, with server, type,
@@ -254,7 +223,7 @@
 // The memory is for the decoded resources. Their bytes are not kept, only a 128-bit hash, unless
 // a target has an overlay, or [KeepBytes] was called, which costs one copy of the bytes: with 10,000 endpoints that
 // have an address and a weight, a client holds 49 bytes for each without, and 77 with it, 27
-// of them as received (BenchmarkKeepBytes). A journal has 64 events of 96 bytes at most, which
+// of them as received (BenchmarkKeepBytes). A journal has 128 events of 96 bytes at most, which
 // targets share, and their texts, each of which is cut at 1 KiB.
 //
 // # Sources

@@ -89,9 +89,7 @@ type entry struct {
 
 	rejected *rejectedVersion // the latest, in state Nacked; otherwise nil
 
-	variants   map[variantKey]*entry // for other targets, see patched.go; nil if there are none
-	assigned   *assignment           // of a ClusterLoadAssignment with collections; otherwise nil
-	collection *collection           // of a glob collection; nil before the first response
+	variants map[variantKey]*entry // for other targets, see patched.go; nil if there are none
 }
 
 // unavailable is the condition that a server does not have the latest version of the resource.
@@ -132,11 +130,6 @@ type rejectedVersion struct {
 	from    *bootstrap.Server
 	version string
 	at      time.Time // when the message arrived
-
-	// The content, if the version is invalid only because its collections are unavailable. See
-	// cache.reviewLocked.
-	value any
-	raw   []byte
 }
 
 // acceptedVersion is a valid version of a resource, or the addresses of a DNS name.
@@ -200,8 +193,6 @@ func (e *entry) readinessLocked() readiness {
 	switch {
 	case e.value != nil && e.patchedLocked() != nil && e.patchedLocked().base.value != nil:
 		return e.patchedLocked().base.readinessLocked()
-	case e.value != nil && e.assigned != nil:
-		return readinessOfLocked(e.assigned.uses)
 	case e.value != nil:
 		return ready
 	case e.err == nil:
@@ -229,12 +220,6 @@ func (e *entry) waitingLocked() error {
 		return e.err
 	}
 	return e.source.waitingLocked(e)
-}
-
-// stopLocked stops the timers of the entry.
-func (e *entry) stopLocked() {
-	e.ttlTimer.StopLocked()
-	e.collection.stopLocked()
 }
 
 // targetsLocked visits the targets that depend on e.

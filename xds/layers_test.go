@@ -21,10 +21,10 @@ var layers = []struct {
 	files string
 }{
 	{"core", "", "core options faults keepbytes doc"},
-	{"cache", "", "names entry cache assignment collection journal resourcestatus patched"},
+	{"cache", "", "names entry cache journal resourcestatus patched"},
 	{"targets", "cache", "targets dependencymanager dependency plan cluster aggregate origin hashtables"},
 	{"dns", "cache", "dns"},
-	{"subscriptions", "cache", "serverstatus peer subscription absence ttl variant sotw delta splitresponse slots response members"},
+	{"subscriptions", "cache", "serverstatus peer subscription absence ttl variant sotw delta splitresponse slots response"},
 	{"session", "cache subscriptions", "session stream displaced"},
 	{"pool", "cache subscriptions session", "server channel pool"},
 	{"authorities", "cache subscriptions session pool", "authority"},

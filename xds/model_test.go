@@ -56,14 +56,12 @@ const (
 	modeEcho         // incremental, and they say more than they must
 	modeThere        // sotw, then incremental
 	modeAndBack      // incremental, then sotw
-	modeLEDS         // incremental, and assignments have their endpoints in collections at times
-	modeTurns        // the same, and the servers turn to state of the world, where there are none, or from there
-	modeMixed        // the same with servers of both variants, which turn to the other
+	modeMixed        // servers of both variants, which turn to the other
 	numModes
 )
 
 func (m mode) String() string {
-	return [numModes]string{"sotw", "delta", "echo", "there", "and back", "leds", "turns", "mixed"}[m]
+	return [numModes]string{"sotw", "delta", "echo", "there", "and back", "mixed"}[m]
 }
 
 // op is a step. Its arguments choose among what there is at the time, so a run
@@ -128,17 +126,16 @@ func runOps(t *kit.Trial, mode mode, took *[numOps]int) {
 	}
 	w := newWorld(t, opts, seed/2%2 == 1, seed/8%2 == 1, 1+int(seed/4%2))
 	defer w.close()
-	w.leds = mode >= modeLEDS
 	if seed%7 == 1 || seed%7 == 4 {
 		w.overlay = newWorldOverlay(t, int(seed/7))
 	}
 	for _, sim := range w.servers {
 		sim.delta = opts.Delta
-		if first := seed/16%2 == 0; mode == modeTurns && !first || mode == modeMixed && first == (sim.number == 0) {
+		if first := seed/16%2 == 0; mode == modeMixed && first == (sim.number == 0) {
 			sim.delta = false
 		}
 	}
-	w.mortal = w.leds && seed%4 == 3
+	w.mortal = opts.Delta && seed%4 == 3
 	w.age()
 	w.kind = []deltaKind{strict, plain, goCPlane}[seed%3]
 	if mode == modeDelta {
@@ -150,7 +147,7 @@ func runOps(t *kit.Trial, mode mode, took *[numOps]int) {
 	w.evaluates = seed%12 == 0
 	for i := range t.Steps() {
 		for n, sim := range w.servers {
-			if i == (t.Len()+1)*(4+n)/8 && (mode == modeThere || mode == modeAndBack || mode >= modeTurns) {
+			if i == (t.Len()+1)*(4+n)/8 && (mode == modeThere || mode == modeAndBack || mode == modeMixed) {
 				w.swap(sim)
 			}
 		}

@@ -116,9 +116,6 @@ func (p *patched) forgetLocked(*entry) { delete(p.base.variants, p.key) }
 // waitingLocked implements source.
 func (p *patched) waitingLocked(*entry) error { return p.base.waitingLocked() }
 
-// collectionsLocked implements source.
-func (p *patched) collectionsLocked() bool { return false }
-
 // resendLocked implements source.
 func (p *patched) resendLocked(*entry) { p.base.source.resendLocked(p.base) }
 
@@ -134,7 +131,7 @@ func (p *patched) targetsLocked(visit func(target)) { p.entry.targetsLocked(visi
 // wantsBytesLocked reports whether patches wait for the bytes of the version in the cache, which was
 // received when the client had no overlay.
 func (e *entry) wantsBytesLocked() bool {
-	return e.raw == nil && e.latestLocked() != nil && e.state != DoesNotExist && len(e.patchedVariantsLocked()) > 0
+	return e.raw == nil && e.value != nil && e.state != DoesNotExist && len(e.patchedVariantsLocked()) > 0
 }
 
 // patchedVariantsLocked returns the variants of a resource with patches, in a constant order.
@@ -159,6 +156,14 @@ func (e *entry) keptLocked() *entry {
 		return kept
 	}
 	return nil
+}
+
+// noteLocked returns the error about the value in use, or nil.
+func (e *entry) noteLocked() error {
+	if p := e.patchedLocked(); p != nil {
+		return p.base.noteLocked()
+	}
+	return e.err
 }
 
 // followLocked updates the entry as far as that requires no decoding, and makes the rest due.

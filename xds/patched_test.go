@@ -373,29 +373,6 @@ func patchedFailures(t *testing.T, drop bool, features ...string) {
 	w.serves(t, "svc", "svc 3")
 }
 
-// TestPatchedCollections: a patch of the policy applies to endpoints of collections.
-func TestPatchedCollections(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		h, cp := collecting(t, Options{}, deltaFeature)
-		w := h.watchWith(patchesOf(t, `{"resource": "endpoints", "name": "*", "merge": {"policy": {"drop_overloads": [{"category": "test", "drop_percentage": {"numerator": 25}}]}}}`), "svc")
-		cp.sendEach(targetOf("svc", 1)...)
-		cp.mustDelta().Send(eds.URL(), "2", collected("svc", "a", "c"))
-		synctest.Wait()
-		cp.mustDelta().Respond(membersOf("1", "a", 2))
-		w.serves(t, "svc", "svc 1", "while a collection is missing")
-		cp.mustDelta().Respond(membersOf("1", "c", 3))
-		w.serves(t, "svc", "svc 2 3")
-		cp.mustDelta().Respond(membersOf("2", "c", 4))
-		w.serves(t, "svc", "svc 2 3 4")
-		if leaf := w.cluster(t, "svc").Leaves[0]; len(leaf.Drops) != 1 {
-			t.Errorf("drops %+v", leaf.Drops)
-		}
-		if s := h.status(xdstest.Glob("", "a")); !s.Watched {
-			t.Errorf("collection %+v", s)
-		}
-	})
-}
-
 // TestPatchKeepsTLS: a patch cannot remove or change the TLS settings of a cluster unless it permits
 // that.
 func TestPatchKeepsTLS(t *testing.T) {
@@ -418,7 +395,7 @@ func TestPatchKeepsTLS(t *testing.T) {
 		if leaf := open.cluster(t, "svc").Leaves[0]; leaf.TLS != nil {
 			t.Errorf("cluster %+v", leaf)
 		}
-		forms := h.statusOf(cds, "svc").Patched
+		forms := statusOf(h.c, cds, "svc").Patched
 		if len(forms) != 2 {
 			t.Fatalf("%d forms of the cluster", len(forms))
 		}

@@ -49,10 +49,6 @@ type ResourceStatus struct {
 	// Unpatched means that a target uses the resource as it was received.
 	Unpatched bool
 
-	// Members is the number of members of a glob collection (LEDS). Each has a
-	// ResourceStatus of its own.
-	Members int
-
 	// Rejected is the latest version if that is invalid (State is Nacked), and the
 	// zero value otherwise: A40's error_state.
 	Rejected RejectedVersion
@@ -89,7 +85,6 @@ func (c *core) statusesLocked(entries iter.Seq[*entry], n int) []ResourceStatus 
 				s.Raw = nil // it may be incomplete
 			}
 			all = append(all, s)
-			all = e.collection.statusesLocked(e, all)
 		}
 	}
 	return all
@@ -134,10 +129,7 @@ func (e *entry) statusLocked() ResourceStatus {
 			s.Patched = append(s.Patched, form)
 		}
 	}
-	if e.collection != nil {
-		s.Members = len(e.collection.members)
-	}
-	if of := cmp.Or(e.keptLocked(), e); of.latestLocked() != nil {
+	if of := cmp.Or(e.keptLocked(), e); of.value != nil {
 		s.Version, s.Updated, s.Server = of.version, timeOrZero(of.updated), of.from.URI
 		if of.raw != nil {
 			s.Raw = &anypb.Any{TypeUrl: e.key.typ.URL(), Value: of.raw}

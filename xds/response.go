@@ -39,21 +39,15 @@ type response struct {
 func (r *response) handle() (pending []chan struct{}) {
 	for {
 		r.split()
-		applied := false
-		if r.t.typ == resource.LbEndpointType {
-			applied = r.handleMembers()
-		} else {
-			applied = r.handleResources()
-		}
-		if applied || r.ended() {
+		if r.attempt() || r.ended() {
 			return r.pending
 		}
 	}
 }
 
-// handleResources compares, decodes and applies the resources. It returns false if the response has
+// attempt compares, decodes and applies the resources. It returns false if the response has
 // ended, or has to be split again.
-func (r *response) handleResources() (applied bool) {
+func (r *response) attempt() (applied bool) {
 	core := r.t.peer.core
 	opts := core.decodeOptions(r.t.peer.cfg)
 	opts.Stopped = r.ended
@@ -64,7 +58,6 @@ func (r *response) handleResources() (applied bool) {
 		}
 		if it := &r.items[i]; !it.skip && !it.cached {
 			it.value, it.err = decode(r.t.typ, it.bytes, it.prev, opts)
-			it.err = r.t.peer.cache.checkCollections(it.value, it.err)
 			if it.value != nil && keeps {
 				it.raw = core.keep(r.t.typ, it.bytes)
 			}
@@ -134,18 +127,17 @@ func (r *response) compare() (keeps bool) {
 			continue
 		}
 		e, from := sub.entry, r.t.peer.cfg
-		latest := e.latestLocked()
 		it.skip = false
 		switch {
 		case it.heartbeat:
 			it.cached = true
 			it.renew(e, from)
 		case r.inCacheLocked(e, it.sum):
-			it.cached, it.value, it.raw = true, latest, e.raw
+			it.cached, it.value, it.raw = true, e.value, e.raw
 		case e.rejected != nil && e.rejected.sum == it.sum && e.rejected.from == from:
-			it.cached, it.err, it.value, it.raw = true, e.err, e.rejected.value, e.rejected.raw
+			it.cached, it.err = true, e.err
 		default:
-			it.prev = latest
+			it.prev = e.value
 		}
 	}
 	return core.keepsLocked()
@@ -154,24 +146,24 @@ func (r *response) compare() (keeps bool) {
 // inCacheLocked reports whether the latest valid version of a resource has the bytes with a
 // sum.
 func (r *response) inCacheLocked(e *entry, sum xxh3.Uint128) bool {
-	return e.latestLocked() != nil && e.sum == sum && e.from.TrustedXDSServer == r.t.peer.cfg.TrustedXDSServer
+	return e.value != nil && e.sum == sum && e.from.TrustedXDSServer == r.t.peer.cfg.TrustedXDSServer
 }
 
 // renew gives a heartbeat the version in the cache, if the heartbeat is about that.
 func (it *resourceUpdate) renew(e *entry, from *bootstrap.Server) {
-	it.value = e.latestLocked()
-	if it.err = it.renews(e.key.typ, it.value != nil && e.from == from, e.version); it.err == nil {
+	it.value = e.value
+	if it.err = it.renews(e, from); it.err == nil {
 		it.version, it.sum, it.raw = e.version, e.sum, e.raw
 	}
 }
 
 // renews returns why a heartbeat does not renew the latest version, nil if it does.
-func (it *resourceUpdate) renews(t resource.Type, exists bool, latest string) error {
+func (it *resourceUpdate) renews(e *entry, from *bootstrap.Server) error {
 	switch {
-	case !exists:
-		return fmt.Errorf("%v resource %q: heartbeat for a resource that the client does not have", t, it.name)
-	case it.version != "" && it.version != latest:
-		return fmt.Errorf("%v resource %q: heartbeat for version %q, but the client has version %q", t, it.name, it.version, latest)
+	case e.value == nil || e.from != from:
+		return fmt.Errorf("%v resource %q: heartbeat for a resource that the client does not have", e.key.typ, it.name)
+	case it.version != "" && it.version != e.version:
+		return fmt.Errorf("%v resource %q: heartbeat for version %q, but the client has version %q", e.key.typ, it.name, it.version, e.version)
 	}
 	return nil
 }
@@ -200,18 +192,17 @@ func (r *response) apply() bool {
 	if !r.sameLocked() {
 		return false
 	}
-	r.effectLocked(r.applyResourcesLocked)
+	r.effectLocked()
 	return true
 }
 
-// effectLocked applies the resources of a response by a call of apply, and then its errors and
-// deletions, and acknowledges it.
-func (r *response) effectLocked(apply func()) {
+// effectLocked applies the resources, errors and deletions of the response, and acknowledges it.
+func (r *response) effectLocked() {
 	t := r.t
 	t.responded = true
 	t.round++
 	r.invalid = r.faults.n // resources without a name, or with a repeated name
-	apply()
+	r.applyResourcesLocked()
 	t.counts.Invalid += uint64(r.invalid)
 	r.applyErrorsLocked()
 	r.changed = append(r.changed, t.protocol.deleteLocked(t, r.msg, r.partial)...)
@@ -262,9 +253,6 @@ func (r *response) applyResourcesLocked() {
 		if it.raw == nil && it.value != nil && !it.heartbeat && t.peer.core.keepsLocked() {
 			it.raw = t.peer.core.keep(t.typ, it.bytes) // since the comparison, or of a version received before
 		}
-		if it.err != nil && it.value != nil && !it.heartbeat {
-			it.err = cache.checkCollectionsLocked(it.value) // may be available by now
-		}
 		if it.err == nil {
 			r.changedLocked(sub.entry, cache.acceptLocked(sub.entry, acceptedVersion{it.value, it.sum, it.version, from, r.at, it.raw}))
 			t.liveLocked(sub, it.ttl)
@@ -283,7 +271,7 @@ func (r *response) applyResourcesLocked() {
 			r.refetch = append(r.refetch, sub)
 			continue
 		}
-		r.changedLocked(sub.entry, cache.rejectLocked(sub.entry, it.err, rejectedVersion{it.sum, from, it.version, timeOrZero(r.at), it.value, it.raw}))
+		r.changedLocked(sub.entry, cache.rejectLocked(sub.entry, it.err, rejectedVersion{it.sum, from, it.version, timeOrZero(r.at)}))
 	}
 	t.whole = r.wanted == len(t.subs)
 	t.keepSlotsLocked(r.slots)

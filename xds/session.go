@@ -136,7 +136,6 @@ func (s *session) downLocked() {
 func (s *session) endedLocked(responded bool, err error) {
 	s.downLocked()
 	s.displacedEndedLocked(err)
-	s.cache.reviewLocked()
 	if s.cause != nil {
 		s.core.logLocked(slog.LevelDebug, "xdslb: the client ended the stream of an xDS server", logFields{server: s.cfg, typ: noType, err: s.cause})
 		s.cause = nil
@@ -251,7 +250,6 @@ func (s *session) switchVariantLocked(err error) bool {
 		s.refused = time.Now()
 	}
 	s.setVariantLocked(next)
-	s.cache.reviewLocked()
 	first := !s.switched
 	s.switched = true
 	return first
@@ -263,7 +261,6 @@ func (s *session) retryVariantLocked() {
 	if want := wantedVariantLocked(s.cfg, &s.core.combined); s.variant != want && time.Since(s.refused) >= variantRetry {
 		s.switched = false
 		s.setVariantLocked(want)
-		s.cache.reviewLocked()
 	}
 }
 
@@ -281,13 +278,4 @@ func (s *session) setVariantLocked(v variant) {
 			sub.received = false // versions of one variant mean nothing in the other
 		}
 	}
-}
-
-// lacksCollectionsLocked reports whether there are collections that cannot be subscribed to in the
-// present variant, but in the wanted one.
-func (s *session) lacksCollectionsLocked() bool {
-	if s.variant == wantedVariantLocked(s.cfg, &s.core.combined) || s.variant.collections() {
-		return false
-	}
-	return len(s.types[resource.LbEndpointType].subs) > 0 || s.cache.refusedCollectionsLocked()
 }

@@ -104,18 +104,10 @@ func (sim *simServer) variant() variant {
 	return sotw{}
 }
 
-// swap has a server speak the other variant only, from the next stream on. Assignments have
-// collections where these can be had.
+// swap has a server speak the other variant only, from the next stream on.
 func (w *world) swap(sim *simServer) {
 	sim.end(errors.New("going away"))
 	sim.delta = !sim.delta
-	for i := range worldSize {
-		if w.leds {
-			w.harm(eds, i)
-			w.harm(leds, i)
-			w.touch(eds, i)
-		}
-	}
 }
 
 // restart ends the stream if the client wants another one.

@@ -5,7 +5,6 @@ package xds
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -60,9 +59,7 @@ func (d *deltaWire) hear(sim *simServer, check *xdstest.StreamChecker, r request
 	}
 	for _, name := range req.ResourceNamesUnsubscribe {
 		delete(t.names, name)
-		for _, part := range parts(typ, name) {
-			delete(t.sent, part)
-		}
+		delete(t.sent, name)
 		delete(t.again, name)
 		if sim.w.kind == strict {
 			t.left = append(t.left, name)
@@ -70,27 +67,9 @@ func (d *deltaWire) hear(sim *simServer, check *xdstest.StreamChecker, r request
 	}
 	// What was claimed need not be sent.
 	for name := range req.InitialResourceVersions {
-		delete(t.again, subscribedAs(typ, name))
+		delete(t.again, name)
 	}
 	sim.answer(typ)
-}
-
-// subscribedAs returns the name that a client subscribes to for a resource: that of its
-// collection, if it is a member.
-func subscribedAs(typ resource.Type, name string) string {
-	if typ == leds {
-		return resource.GlobOf(name)
-	}
-	return name
-}
-
-// parts are the names of the resources that a subscription is for: two for a collection.
-func parts(typ resource.Type, name string) []string {
-	if typ == leds {
-		dir := strings.TrimSuffix(name, "*")
-		return []string{dir + "guest", dir + "member"}
-	}
-	return []string{name}
 }
 
 func (d *deltaWire) asked(typ resource.Type) bool { return len(d.types[typ].names) > 0 }
@@ -105,24 +84,16 @@ func (d *deltaWire) answer(sim *simServer, typ resource.Type) proto.Message {
 		if !t.names[name] {
 			continue
 		}
-		if typ == leds && t.again[name] && !sim.w.present[typ][i] && t.sent[parts(typ, name)[0]]+t.sent[parts(typ, name)[1]] == "" {
-			resp.RemovedResources = append(resp.RemovedResources, name) // xRFC TP1
-		}
-		for _, part := range parts(typ, name) {
-			before, had := t.sent[part]
-			a := sim.w.resource(typ, i, sim.number)
-			if typ == leds && strings.HasSuffix(part, "guest") {
-				a = sim.w.guest(i, sim.number)
-			}
-			version := fmt.Sprint("r", sim.w.set[typ][i])
-			switch {
-			case a == nil && (had || t.again[name] && (sim.w.kind == strict || sim.w.kind == istio) && typ != leds):
-				resp.RemovedResources = append(resp.RemovedResources, part)
-				delete(t.sent, part)
-			case a != nil && (version != before || t.again[name]):
-				resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: part, Version: version, Resource: a, Ttl: sim.ttl(typ)})
-				t.sent[part] = version
-			}
+		before, had := t.sent[name]
+		a := sim.w.resource(typ, i, sim.number)
+		version := fmt.Sprint("r", sim.w.set[typ][i])
+		switch {
+		case a == nil && (had || t.again[name] && (sim.w.kind == strict || sim.w.kind == istio)):
+			resp.RemovedResources = append(resp.RemovedResources, name)
+			delete(t.sent, name)
+		case a != nil && (version != before || t.again[name]):
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: a, Ttl: sim.ttl(typ)})
+			t.sent[name] = version
 		}
 		delete(t.again, name)
 	}
@@ -134,7 +105,7 @@ func (d *deltaWire) answer(sim *simServer, typ resource.Type) proto.Message {
 
 // ttl is how long resources of a type live, nil if for ever.
 func (sim *simServer) ttl(typ resource.Type) *durationpb.Duration {
-	if typ != leds || !sim.w.mortal {
+	if typ != eds || !sim.w.mortal {
 		return nil
 	}
 	return durationpb.New(8 * time.Second)
@@ -149,22 +120,17 @@ func (d *deltaWire) partial(sim *simServer, typ resource.Type, which uint8) prot
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ.URL()}
 	for i := range worldSize {
 		name := sim.w.name(typ, i)
-		own := parts(typ, name)[len(parts(typ, name))-1]
-		if _, had := t.sent[own]; !had || which&(1<<i) == 0 {
+		if _, had := t.sent[name]; !had || which&(1<<i) == 0 {
 			continue
 		}
 		if which&beats != 0 && sim.ttl(typ) != nil {
-			for _, part := range parts(typ, name) {
-				if _, had := t.sent[part]; had {
-					resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: part, Ttl: sim.ttl(typ)})
-				}
-			}
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Ttl: sim.ttl(typ)})
 			continue
 		}
 		if a := sim.w.resource(typ, i, sim.number); a != nil {
 			version := fmt.Sprint("r", sim.w.set[typ][i])
-			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: own, Version: version, Resource: a, Ttl: sim.ttl(typ)})
-			t.sent[own] = version
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: a, Ttl: sim.ttl(typ)})
+			t.sent[name] = version
 		}
 	}
 	return d.enter(resp)

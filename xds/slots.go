@@ -97,7 +97,7 @@ func (r *response) applySameLocked() {
 		sub.answeredLocked()
 		sub.received, sub.round = true, t.round
 		e := sub.entry
-		r.changedLocked(e, t.peer.cache.acceptLocked(e, acceptedVersion{e.latestLocked(), e.sum, r.version, t.peer.cfg, r.at, nil}))
+		r.changedLocked(e, t.peer.cache.acceptLocked(e, acceptedVersion{e.value, e.sum, r.version, t.peer.cfg, r.at, nil}))
 		e.ttlTimer.StopLocked() // it has no time to live any more
 	}
 }

@@ -94,9 +94,6 @@ func (s *slowTarget) compare() error {
 	}
 	n := 0
 	for e := range m.depsLocked() {
-		if e.key.typ == leds {
-			continue // watched by an assignment
-		}
 		if n++; !s.used[e] {
 			return fmt.Errorf("%v resource %q is watched for nothing", e.key.typ, e.key.name)
 		}

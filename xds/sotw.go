@@ -5,9 +5,6 @@ package xds
 
 import (
 	"context"
-	"fmt"
-	"iter"
-	"log/slog"
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -18,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/adscodec"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -36,8 +32,6 @@ func (sotw) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
 }
 
 func (sotw) newProtocol() protocol { return &sotwType{} }
-
-func (sotw) collections() bool { return false }
 
 // resends is false: a rejected version counts as sent.
 func (sotw) resends() bool { return false }
@@ -78,10 +72,6 @@ func (w *sotwType) changedLocked(string) { w.names = nil }
 
 func (w *sotwType) requestLocked(t *subscriptions, node *corev3.Node) (request, []*subscription) {
 	t.dirty = false
-	if t.typ == resource.LbEndpointType {
-		w.refuseGlobsLocked(t)
-		return nil, nil
-	}
 	if !t.sent {
 		// A version claims that the cache has the resources that this server has sent. A server that
 		// relies on it would not send them again, nor a resource that is new to it.
@@ -141,28 +131,6 @@ func (w *sotwType) namesLocked(t *subscriptions) (names []string, awaited []*sub
 	return w.names, awaited
 }
 
-// refuseGlobsLocked fails the subscriptions to collections, which were wanted when the server spoke
-// the incremental variant and cannot be requested any more. Versions in use stay in use.
-func (w *sotwType) refuseGlobsLocked(t *subscriptions) {
-	refused, p := 0, t.peer
-	for _, sub := range t.subs {
-		e := sub.entry
-		if !e.watchedLocked() {
-			t.dropLocked(e)
-			continue
-		}
-		refused++
-		err := fmt.Errorf("xdslb: %v collection %q: xDS server %q does not use incremental ADS, which glob collections require", t.typ, e.key.name, p.cfg.URI)
-		// The error is transient since another stream may have the collection. Until then an
-		// assignment with unknown collections does not replace the one in use.
-		p.cache.failLocked(e, failure{state: Unknown, err: err, transient: true, kind: eventlog.Missing, from: p.cfg})
-	}
-	if refused > 0 {
-		p.core.logLocked(slog.LevelWarn, "xdslb: collections are not updated: xDS server does not implement incremental ADS", logFields{server: p.cfg, typ: t.typ},
-			slog.Int("collections", refused))
-	}
-}
-
 func (r sotwResponse) readInto(p *splitResponse) {
 	p.version, p.slots = r.GetVersionInfo(), make([]slot, 0, len(r.Parts))
 	for i := range r.Parts {
@@ -186,9 +154,6 @@ func (r sotwResponse) readInto(p *splitResponse) {
 		p.addChanged(i, resourceUpdate{name: canonicalName(name), version: p.version, sum: sum, bytes: part.Value})
 	}
 }
-
-// removed returns nothing: a response that is complete implies removals.
-func (r sotwResponse) removed() iter.Seq[string] { return func(func(string) bool) {} }
 
 // addOther adds resource number i, which is wrapped or of another type.
 func (p *splitResponse) addOther(i int, part *adscodec.Part) {

@@ -56,7 +56,7 @@ func runStream(use context.Context, s *session, cc *grpc.ClientConn) (responded 
 	if err := st.open(cc); err != nil {
 		return false, err
 	}
-	defer st.startTimers()()
+	defer st.watchSilence()()
 	st.tasks.Go(st.send)
 	return st.receive()
 }
@@ -89,12 +89,10 @@ func (st *stream) open(cc *grpc.ClientConn) (err error) {
 	return nil
 }
 
-// startTimers starts the timers of the stream: one for silence, and one that ends the stream to
-// retry the wanted variant while collections cannot be subscribed to. It returns a function that
-// stops them.
-func (st *stream) startTimers() (stop func()) {
+// watchSilence starts the timer for servers that send nothing, and returns a function that stops it.
+func (st *stream) watchSilence() (stop func()) {
 	s := st.session
-	var silence, retry timing.Timer
+	var silence timing.Timer
 	s.core.mu.Lock()
 	defer s.core.unlock()
 	s.core.startLocked(&silence, s.core.resourceTimeoutLocked(s.cfg), func() {
@@ -102,19 +100,10 @@ func (st *stream) startTimers() (stop func()) {
 			s.onResponseTimeoutLocked()
 		}
 	})
-	var check func()
-	check = func() {
-		if s.lacksCollectionsLocked() {
-			s.endStreamLocked(errors.New("collections require the wanted variant of ADS"))
-		}
-		s.core.startLocked(&retry, variantRetry, check)
-	}
-	s.core.startLocked(&retry, variantRetry, check)
 	return func() {
 		s.core.mu.Lock()
 		defer s.core.unlock()
 		silence.StopLocked()
-		retry.StopLocked()
 	}
 }
 

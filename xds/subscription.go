@@ -40,8 +40,6 @@ type subscriptions struct {
 	// they differ. Removals may use either.
 	aliases map[string]map[string]struct{}
 
-	members resource.MemberDecoder // used by the worker of the type only
-
 	protocol protocol // state of the variant in use
 }
 
@@ -63,9 +61,6 @@ type subscription struct {
 	// deleted it since (T-XDS-6).
 	received bool
 	round    uint64
-	// restarts means that the next response about a glob collection starts a new list, since the
-	// server does not know which members the client has.
-	restarts bool
 	own      string // name of the resource, if it was subscribed to by another one
 	// refetch means that the resource is to be unsubscribed from and subscribed to again.
 	refetch bool
@@ -186,7 +181,7 @@ func (t *subscriptions) claimsLocked() (ok bool) {
 	}
 	for _, sub := range t.subs {
 		if sub.entry.value != nil {
-			if sub.entry.from != t.peer.cfg || t.peer.core.keepsLocked() && t.typ != resource.LbEndpointType && sub.entry.raw == nil {
+			if sub.entry.from != t.peer.cfg || t.peer.core.keepsLocked() && sub.entry.raw == nil {
 				return false
 			}
 			ok = true
@@ -196,12 +191,11 @@ func (t *subscriptions) claimsLocked() (ok bool) {
 }
 
 // awaitsLocked reports whether the server has to send a resource in time. This is the case if
-// no version has been received, or if the resource is a collection that could not be subscribed
-// to before, or if this server has not sent the version in use since the subscription and no
-// other server is in use any more (A71).
+// no version has been received, or if this server has not sent the version in use since the
+// subscription and no other server is in use any more (A71).
 func (t *subscriptions) awaitsLocked(sub *subscription) bool {
 	e, p := sub.entry, t.peer
-	return e.unansweredLocked() || e.state == Unknown && p.variant.collections() ||
+	return e.unansweredLocked() ||
 		(e.state == Acked || e.state == Nacked && p.variant.resends()) && e.value != nil && (!sub.received || e.from != p.cfg) && p.users[sub.user]
 }
 

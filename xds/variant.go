@@ -5,7 +5,6 @@ package xds
 
 import (
 	"context"
-	"iter"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -26,8 +25,6 @@ type variant interface {
 	open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error)
 	// newProtocol returns the state of a type for which no stream has been opened.
 	newProtocol() protocol
-	// collections reports whether glob collections can be subscribed to.
-	collections() bool
 	// resends reports whether a server answers a new subscription to a resource that the client has
 	// rejected, although the resource has not changed.
 	resends() bool
@@ -79,8 +76,6 @@ type message interface {
 	GetResourceErrors() []*discoveryv3.ResourceError
 	// readInto adds the resources to p. It reads their bytes once and decodes nothing.
 	readInto(p *splitResponse)
-	// removed returns the names that the response reports as removed.
-	removed() iter.Seq[string]
 	// Size returns the size in bytes.
 	Size() int
 	// Free releases the memory. The message must not be read after that.

@@ -4,7 +4,6 @@
 package xds
 
 import (
-	"log/slog"
 	"net"
 	"net/http"
 	"path"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
@@ -69,36 +67,4 @@ func TestNotFound(t *testing.T) {
 	if err := c.view().Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("waiting: %v, want the reason", err)
 	}
-}
-
-// TestOneUnimplemented: a control plane with both variants answers UNIMPLEMENTED for a moment, as a
-// proxy in front of it may. The endpoints in collections follow it again some minutes later, whether
-// or not it ends the stream; meanwhile the log warns.
-func TestOneUnimplemented(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		book := &kit.Logs{}
-		_, cp, w := servingCollections(t, Options{Logger: slog.New(book)})
-		cp.Serve(true, false)
-		advance(2 * time.Minute)
-		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3" || cp.current() == nil {
-			t.Errorf("endpoints %q meanwhile", got)
-		}
-		if lines := book.With("WARN", "does not implement incremental ADS"); len(lines) == 0 {
-			t.Error("no warning")
-		}
-		streams := cp.opened()
-		advance(variantRetry)
-		if n := cp.opened() - streams; n != 2 {
-			t.Errorf("%d streams in %v, want one of each variant", n, variantRetry)
-		}
-		cp.Serve(true, true)
-		cp.join("a", 9)
-		advance(20 * time.Second)
-		streams = cp.opened()
-		advance(variantRetry)
-		if n := cp.opened() - streams; n != 1 {
-			t.Errorf("%d streams once both variants are served, want one", n)
-		}
-		w.serves(t, "svc", "svc 1 2 9 3")
-	})
 }

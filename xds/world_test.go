@@ -15,14 +15,12 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // worldSize is how many resources of each type there are in a world.
@@ -60,15 +58,10 @@ type world struct {
 	servers []*simServer
 	watches []*worldWatch
 
-	// leds says that there are collections (see resource): one for each assignment, with the
-	// member that has its port, and at times a guest; inline are the assignments that do
-	// without.
-	leds bool
 	// overlay is what some of the watches have; nil if none has one.
 	overlay *worldOverlay
-	inline  [worldSize]bool
-	// mortal says that members have a time to live, which is over at times: servers send
-	// heartbeats when they please, and before a world is compared.
+	// mortal means that assignments have a time to live in the incremental variant, which expires at
+	// times: servers send heartbeats when they please, and before a world is compared.
 	mortal bool
 
 	link    [3][worldSize]int // which rj, ck, el the resource of the type before leads to
@@ -83,11 +76,7 @@ type world struct {
 
 	away   int             // number of the server that is out of reach, counted from 1
 	cached map[*entry]bool // had a good version after the last step
-	// guests are the assignments whose collections have a guest, and had it when all was
-	// delivered; member and hadGuest are the entries that had theirs after the last step.
-	guests           [worldSize]bool
-	member, hadGuest map[*entry]bool
-	slow             map[*dependencyManager]*slowTarget
+	slow   map[*dependencyManager]*slowTarget
 	// evaluates says that evaluate has something to do.
 	evaluates bool
 }
@@ -178,9 +167,6 @@ func (w *world) evaluate() {
 }
 
 func (w *world) name(typ resource.Type, i int) string {
-	if typ == leds {
-		return xdstest.Glob([]string{"here", "other"}[w.holder(i)], fmt.Sprint("m", i))
-	}
 	own := fmt.Sprint([]string{"t", "r", "c", "e"}[typ], i)
 	if w.first(i) > 0 {
 		return "xdstp://other/" + typ.String() + "/" + own
@@ -221,53 +207,12 @@ func (w *world) resource(typ resource.Type, i, from int) *anypb.Any {
 			return wrap(badCluster(own))
 		}
 		return wrap(clusterTo(own, w.name(eds, w.link[2][i])))
-	case leds:
-		if m := lbEndpoint(int(w.portAt(i, from))); good {
-			return wrap(m)
-		}
-		return wrap(&endpointv3.LbEndpoint{})
 	}
 	if !good {
 		return wrap(badEndpoints(own))
 	}
-	if w.collected(i) && w.servers[from].delta {
-		return wrap(xdstest.FromCollection(endpointsAt(own), 0, w.name(leds, i)))
-	}
 	return wrap(endpointsAt(own, w.portAt(i, from)))
 }
-
-// guest returns another member of a collection, nil if there is none at present.
-func (w *world) guest(i, from int) *anypb.Any {
-	if !w.present[leds][i] || !w.guested(i) {
-		return nil
-	}
-	return wrap(lbEndpoint(int(w.portAt(i, from)) + 1000))
-}
-
-// holder returns the number of the server that comes first for a collection. Assignments and
-// their collections may be of different authorities.
-func (w *world) holder(i int) int {
-	if w.federated {
-		return i / 2 % 2
-	}
-	return 0
-}
-
-// collected reports whether an assignment has its endpoints in a collection, which both servers
-// have to have.
-func (w *world) collected(i int) bool {
-	return w.leds && !w.inline[i] && w.servers[w.first(i)].delta && w.servers[w.holder(i)].delta
-}
-
-// source returns the number of the server that the endpoint of an assignment is from.
-func (w *world) source(i int) int {
-	if w.collected(i) {
-		return w.holder(i)
-	}
-	return w.first(i)
-}
-
-func (w *world) guested(i int) bool { return w.collected(i) && w.port[i]/worldSize%2 == 1 }
 
 func (w *world) portAt(i, from int) uint16 { return uint16(from*30000) + w.port[i] }
 
@@ -285,9 +230,6 @@ func (w *world) do(o op) bool {
 func (w *world) step(o op) bool {
 	sim := w.servers[int(o.a)%len(w.servers)]
 	typ, i := resource.Type(o.b%4), int(o.c)%worldSize
-	if w.leds {
-		typ = resource.Type(o.b % 5)
-	}
 	switch o.kind {
 	case opWatch:
 		if len(w.watches) >= 8 {
@@ -358,17 +300,10 @@ func (w *world) watch(target int) {
 
 // change makes a new version of a resource, which is good, and leads elsewhere.
 func (w *world) change(typ resource.Type, i, to int) {
-	w.guests[i] = w.guests[i] && typ < eds
 	if typ < eds {
 		w.link[typ][i] = to
 	} else {
 		w.port[i] += worldSize
-	}
-	if w.leds && typ == eds {
-		w.inline[i] = to%2 == 0
-		w.touch(leds, i)
-	} else if w.leds && typ == leds {
-		w.touch(eds, i)
 	}
 	w.present[typ][i], w.good[typ][i] = true, true
 	w.touch(typ, i)
@@ -384,6 +319,5 @@ func (w *world) touch(typ resource.Type, i int) {
 }
 
 func (w *world) harm(typ resource.Type, i int) {
-	w.guests[i] = w.guests[i] && typ < eds
 	w.harmed[entryKey{typ, w.name(typ, i)}] = true
 }

@@ -20,34 +20,22 @@ func (w *world) check() {
 		}
 	}
 	w.c.mu.Lock()
-	cached, member, guest := map[*entry]bool{}, map[*entry]bool{}, map[*entry]bool{}
+	cached := map[*entry]bool{}
 	for _, e := range w.c.cache.entries {
 		held := e.value != nil || e.keptLocked() != nil
 		if held && len(e.watchers) > 0 {
 			cached[e] = true
 		}
-		if e.collection != nil && len(e.watchers) > 0 {
-			m := e.collection.members[parts(leds, e.key.name)[1]]
-			member[e] = m != nil && m.valid
-			g := e.collection.members[parts(leds, e.key.name)[0]]
-			guest[e] = g != nil && g.valid
-			lost := w.member[e] && !member[e]
-			for i := range worldSize {
-				lost = lost || w.name(leds, i) == e.key.name && w.guests[i] && w.hadGuest[e] && !guest[e]
-			}
-			if lost && !w.harmed[e.key] {
-				w.t.Errorf("collection %q has lost a member that was there all the time", e.key.name)
-			}
-		}
 		// What was unsubscribed from since the last check is fetched anew.
-		if w.cached[e] && len(e.watchers) > 0 && !held && e.state != Requested && !(w.drops && w.harmed[e.key]) {
+		expired := w.mortal && e.key.typ == eds
+		if w.cached[e] && len(e.watchers) > 0 && !held && e.state != Requested && !expired && !(w.drops && w.harmed[e.key]) {
 			w.t.Errorf("%v resource %q is lost: %v", e.key.typ, e.key.name, e.err)
 		}
 		if len(e.watchers) > 0 && e.err != nil && !e.transient && !w.harmed[e.key] {
 			w.t.Errorf("%v resource %q is unharmed, and its state is %v: %v", e.key.typ, e.key.name, e.state, e.err)
 		}
 	}
-	w.cached, w.member, w.hadGuest = cached, member, guest
+	w.cached = cached
 	w.c.mu.Unlock() // it has only looked
 	counted := map[ResourceKind]int{}
 	for s := range w.c.Resources() {
@@ -93,7 +81,7 @@ func (w *world) settle(choice int) {
 	}
 	if w.mortal {
 		for _, sim := range w.servers {
-			sim.partial(leds, 0xff) // heartbeats of all
+			sim.partial(eds, 0xff) // heartbeats of all
 		}
 		w.deliver()
 		<-time.After(6 * time.Second) // see above
@@ -107,10 +95,7 @@ func (w *world) settle(choice int) {
 		r := w.link[0][watch.target]
 		c := w.link[1][r]
 		e := w.link[2][c]
-		want := fmt.Sprintf("%s of %s %s: %d", w.name(lds, watch.target), w.name(cds, c), w.name(eds, e), w.portAt(e, w.source(e)))
-		if w.guested(e) {
-			want = strings.Replace(want, ": ", fmt.Sprintf(": %d ", w.portAt(e, w.source(e))+1000), 1)
-		}
+		want := fmt.Sprintf("%s of %s %s: %d", w.name(lds, watch.target), w.name(cds, c), w.name(eds, e), w.portAt(e, w.first(e)))
 		watch.mu.Lock()
 		last := watch.last
 		watch.mu.Unlock()
@@ -130,9 +115,6 @@ func (w *world) settle(choice int) {
 		}
 	}
 	w.waited = 0
-	for i := range w.guests {
-		w.guests[i] = w.guested(i)
-	}
 	clear(w.harmed)
 	w.age()
 	w.c.mu.Lock()
@@ -147,11 +129,11 @@ func (w *world) settle(choice int) {
 	}
 }
 
-// age has nobody count on what has a time to live.
+// age counts assignments as harmed if they have a time to live.
 func (w *world) age() {
 	for i := range worldSize {
 		if w.mortal {
-			w.harm(leds, i)
+			w.harm(eds, i)
 		}
 	}
 }

@@ -80,7 +80,7 @@ var stricterRules = []stricterRule{
 	{"LbEndpoint", "an address that is not a socket address", "A27", []string{`[{}]`, `[{"endpoint": {}}]`, `[{"endpoint": {"address": {"pipe": {"path": "/x"}}}}]`}},
 	{"LbEndpoint", "the same address in two spellings", "one endpoint would count twice (A27)", []string{
 		`[{"endpoint": {"address": {"socketAddress": {"address": "::1", "portValue": 80}}}}, {"endpoint": {"address": {"socketAddress": {"address": "0:0::1", "portValue": 80}}}}]`}},
-	{"LocalityLbEndpoints", "a LEDS collection whose name is not an xdstp glob", "a collection cannot be requested otherwise", []string{`{"ledsClusterLocalityConfig": {"ledsConfig": {"ads": {}}, "ledsCollectionName": "x"}}`}},
+	{"LocalityLbEndpoints", "`leds_cluster_locality_config`", "LEDS is not supported, and there would be no endpoints", []string{`{"ledsClusterLocalityConfig": {"ledsConfig": {"ads": {}}, "ledsCollectionName": "xdstp://a/envoy.config.endpoint.v3.LbEndpoint/c/*"}}`}},
 }
 
 // bigRegexps is a list of regular expressions that are small, but not all together.

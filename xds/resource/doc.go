@@ -27,7 +27,6 @@
 //	                                                  localities and endpoints   endpoint.go, revision.go
 //	                                                  from the wire              endpointfields.go, wire.go
 //	                                                  their other fields         metadata.go, drop.go, unique.go
-//	                                                  collections (LEDS)         collection.go, members.go, merge.go
 //
 // Listeners, routes and clusters are small and rare, so they are decoded into the generated
 // types. Every converter gets the path of its message and reports errors there. Conversion

@@ -77,8 +77,8 @@ type localityFields struct {
 	list   []byte
 	tag    uint64
 	listed bool
-	both   bool   // both lb_endpoints and load_balancer_endpoints are set
-	leds   []byte // leds_cluster_locality_config; nil if unset
+	both   bool // both lb_endpoints and load_balancer_endpoints are set
+	leds   bool // leds_cluster_locality_config is set
 }
 
 // parse sets f from the encoding of a LocalityLbEndpoints.
@@ -97,9 +97,9 @@ func (f *localityFields) parse(b []byte) (ok bool) {
 		case tagPriority:
 			f.priority = uint32(r.varint)
 		case tagEndpointList: // a oneof with the next one
-			list, f.leds = merge(list, r.bytes), nil
+			list, f.leds = merge(list, r.bytes), false
 		case tagLEDS:
-			list, f.leds = nil, merge(f.leds, r.bytes)
+			list, f.leds = nil, true
 		case tagLocalityMetadata:
 			f.metadata = merge(f.metadata, r.bytes)
 		}

@@ -60,8 +60,6 @@ type endpointsDecoder struct {
 	listed bool // or endpoints[i].load_balancer_endpoints.lb_endpoints[j]
 	names  bool // Options.AcceptHostnames
 
-	collections []Collection
-
 	unhealthy []picker.Unhealthy
 
 	total      int // endpoints in the message
@@ -208,12 +206,10 @@ func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 	if in.both {
 		d.here().dot("load_balancer_endpoints").fail("must not be set together with lb_endpoints")
 	}
-	if in.leds != nil {
-		if !d.skip(in) { // lb_endpoints are for clients without LEDS support (A95)
-			return false
-		}
-		d.collection(in)
-	} else if loc.Endpoints, ok = d.endpoints(in, prev.Endpoints); !ok {
+	if in.leds {
+		d.here().dot("leds_cluster_locality_config").fail("must not be set, since LEDS is not supported: endpoints must be in lb_endpoints")
+	}
+	if loc.Endpoints, ok = d.endpoints(in, prev.Endpoints); !ok {
 		return false
 	}
 	if m := d.decodeMetadata(in.metadata); m != nil && m.extra != nil {
@@ -253,11 +249,10 @@ func (d *endpointsDecoder) skip(in *localityFields) (ok bool) {
 // finish assembles the priorities.
 func (d *endpointsDecoder) finish(name string, drops []picker.Drop) *Endpoints {
 	e := &Endpoints{
-		Name:        name,
-		Priorities:  make([]picker.Priority, len(d.levels)),
-		Drops:       drops,
-		Collections: d.collections,
-		metadata:    d.metadata,
+		Name:       name,
+		Priorities: make([]picker.Priority, len(d.levels)),
+		Drops:      drops,
+		metadata:   d.metadata,
 	}
 	kept := 0
 	for p := range e.Priorities {
@@ -290,7 +285,7 @@ func (d *endpointsDecoder) finish(name string, drops []picker.Drop) *Endpoints {
 	}
 	if slices.Equal(drops, d.prev.Drops) {
 		e.Drops = d.prev.Drops
-		if samePriorities && sameUnhealthy && name == d.prev.Name && slices.Equal(e.Collections, d.prev.Collections) {
+		if samePriorities && sameUnhealthy && name == d.prev.Name {
 			return d.prev
 		}
 	}

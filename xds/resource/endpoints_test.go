@@ -29,7 +29,7 @@ func plain(e *Endpoints) *Endpoints {
 	if e == nil {
 		return nil
 	}
-	return &Endpoints{Name: e.Name, Priorities: e.Priorities, Drops: e.Drops, Unhealthy: e.Unhealthy, Collections: e.Collections}
+	return &Endpoints{Name: e.Name, Priorities: e.Priorities, Drops: e.Drops, Unhealthy: e.Unhealthy}
 }
 
 // TestEndpointsOracle compares decoding with the oracle, with and without AcceptHostnames: messages as the library encodes them,

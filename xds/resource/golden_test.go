@@ -31,7 +31,7 @@ var update = flag.Bool("update", false, "rewrite the expectations in testdata")
 // newMessage returns an empty message of a type.
 func newMessage(t Type) proto.Message {
 	return [NumTypes]proto.Message{
-		new(listenerv3.Listener), new(routev3.RouteConfiguration), new(clusterv3.Cluster), new(endpointv3.ClusterLoadAssignment), new(endpointv3.LbEndpoint),
+		new(listenerv3.Listener), new(routev3.RouteConfiguration), new(clusterv3.Cluster), new(endpointv3.ClusterLoadAssignment),
 	}[t].ProtoReflect().New().Interface()
 }
 

@@ -16,8 +16,6 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-var glob = regexp.MustCompile(`^xdstp:(//[^/?#]*/|/)?envoy\.config\.endpoint\.v3\.LbEndpoint/([^?#]*/)?\*(\?[^#]*)?$`)
-
 // naiveEndpoints is the oracle of DecodeEndpoints: the rules, one after the
 // other, on the decoded message. With names, addresses can be DNS names. It returns nil if one is broken.
 func naiveEndpoints(m *endpointv3.ClusterLoadAssignment, names bool) *Endpoints {
@@ -36,8 +34,7 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment, names bool) *Endpoints 
 	}
 	localities, addrs, weights := map[key]bool{}, map[netip.AddrPort]bool{}, map[uint32]uint64{}
 	levels := map[uint32][]picker.Locality{}
-	collections := map[string]bool{}
-	for i, lm := range m.GetEndpoints() {
+	for _, lm := range m.GetEndpoints() {
 		if lm.GetLoadBalancingWeight().GetValue() == 0 {
 			continue
 		}
@@ -56,12 +53,7 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment, names bool) *Endpoints 
 			bad = bad || len(list) > 0
 			list = config.LoadBalancerEndpoints.GetLbEndpoints()
 		case *endpointv3.LocalityLbEndpoints_LedsClusterLocalityConfig:
-			list = nil
-			leds := config.LedsClusterLocalityConfig
-			name := leds.GetLedsCollectionName()
-			bad = bad || leds.GetLedsConfig().GetAds() == nil && leds.GetLedsConfig().GetSelf() == nil || collections[name] || !glob.MatchString(name)
-			collections[name] = true
-			e.Collections = append(e.Collections, Collection{Name: name, Priority: int(p), Locality: len(levels[p]), Index: i})
+			bad = true
 		}
 		var endpoints []picker.Endpoint
 		for _, em := range list {

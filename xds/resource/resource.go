@@ -26,7 +26,6 @@ var typeNames = [NumTypes]struct{ short, url string }{
 	RouteConfigType: {"RouteConfiguration", urlPrefix + "envoy.config.route.v3.RouteConfiguration"},
 	ClusterType:     {"Cluster", urlPrefix + "envoy.config.cluster.v3.Cluster"},
 	EndpointsType:   {"ClusterLoadAssignment", urlPrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment"},
-	LbEndpointType:  {"LbEndpoint", urlPrefix + "envoy.config.endpoint.v3.LbEndpoint"},
 }
 
 // String returns the message's name without its package.

@@ -44,7 +44,7 @@ func TestType(t *testing.T) {
 			t.Errorf("TypeOf(%q) = %v", url, typ)
 		}
 	}
-	if got := NumTypes.String() + NumTypes.URL(); got != "Type(5)" {
+	if got := NumTypes.String() + NumTypes.URL(); got != "Type(4)" {
 		t.Errorf("the invalid type is %q", got)
 	}
 	if _, err := Decode(NumTypes, nil, Options{}); err == nil {

@@ -40,15 +40,8 @@ func randomAssignment(rnd *rand.Rand) *endpointv3.ClusterLoadAssignment {
 		if rare(rnd) == 1 {
 			loc.Locality = nil
 		}
-		if rnd.IntN(4) == 0 {
-			leds := &endpointv3.LedsClusterLocalityConfig{LedsCollectionName: fmt.Sprintf("xdstp://a/envoy.config.endpoint.v3.LbEndpoint/%d/*", l*(1-rare(rnd)))}
-			if rare(rnd) == 1 {
-				leds.LedsCollectionName = pick(rnd, "", "x", "xdstp://a/envoy.config.endpoint.v3.LbEndpoint/c", "xdstp:///envoy.config.endpoint.v3.LbEndpoint/*?a=b")
-			}
-			if rare(rnd) == 0 {
-				leds.LedsConfig = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: &corev3.SelfConfigSource{}}}
-			}
-			loc.LbConfig = &endpointv3.LocalityLbEndpoints_LedsClusterLocalityConfig{LedsClusterLocalityConfig: leds}
+		if rare(rnd) == 1 {
+			loc.LbConfig = &endpointv3.LocalityLbEndpoints_LedsClusterLocalityConfig{}
 		}
 		if rnd.IntN(4) == 0 {
 			loc.Metadata = randomMetadata(rnd)

@@ -18,7 +18,6 @@ const (
 	RouteConfigType
 	ClusterType
 	EndpointsType
-	LbEndpointType // the members of glob collections (LEDS)
 	NumTypes
 )
 
@@ -106,8 +105,6 @@ type Endpoints struct {
 	Priorities []picker.Priority
 	Drops      []picker.Drop
 	Unhealthy  []picker.Unhealthy // by address
-	// Collections replace the endpoints of some localities; see Merger.
-	Collections []Collection
 
 	// metadata is the source of the endpoints' metadata, which the next version may share.
 	metadata map[string]*metadata

@@ -37,11 +37,7 @@ func (s *StreamChecker) DeltaResponse(resp *discoveryv3.DeltaDiscoveryResponse) 
 func (s *StreamChecker) DeltaRequest(req *discoveryv3.DeltaDiscoveryRequest) {
 	s.check(req, req.GetNode(), req.GetTypeUrl(), func(wrong func(string, ...any)) {
 		come, gone := req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe()
-		if req.GetTypeUrl() == LEDS {
-			checkGlobs(slices.Concat(come, gone), wrong)
-		} else {
-			checkNames(slices.Concat(come, gone), wrong)
-		}
+		checkNames(slices.Concat(come, gone), wrong)
 		t := s.deltaLocked(req.GetTypeUrl())
 		first := t.requests == 0
 		t.requests++
@@ -74,7 +70,7 @@ func (s *StreamChecker) initial(t *checkedDelta, first bool, req *discoveryv3.De
 	for name, version := range versions {
 		key := name + "\x00" + version
 		switch {
-		case !t.names[name] && (req.GetTypeUrl() != LEDS || !t.names[globOf(name)]):
+		case !t.names[name]:
 			wrong("a version of %q is claimed, which is not subscribed to", name)
 		case !s.c.versions[req.GetTypeUrl()][key] && !s.c.old[req.GetTypeUrl()][key]:
 			wrong("T-XDS-1: version %q of %q was never sent", version, name)

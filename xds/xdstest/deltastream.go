@@ -34,11 +34,6 @@ type deltaStreamType struct {
 	names map[string]bool   // subscribed names
 	has   map[string]string // versions that the client has
 	open  map[string]bool   // unanswered nonces
-
-	// For LEDS: the collections to be sent in full, and the version up to which the other
-	// collections have been sent.
-	fresh map[string]bool
-	seen  uint64
 }
 
 // DeltaStream returns the newest open incremental stream, or nil.
@@ -63,7 +58,7 @@ func (a scriptedADS) DeltaAggregatedResources(ads discoveryv3.AggregatedDiscover
 func (st *DeltaStream) typeLocked(url string) *deltaStreamType {
 	t := st.types[url]
 	if t == nil {
-		t = &deltaStreamType{names: make(map[string]bool), has: make(map[string]string), open: make(map[string]bool), fresh: make(map[string]bool)}
+		t = &deltaStreamType{names: make(map[string]bool), has: make(map[string]string), open: make(map[string]bool)}
 		st.types[url] = t
 	}
 	return t
@@ -139,13 +134,12 @@ func (st *DeltaStream) request(req *discoveryv3.DeltaDiscoveryRequest) {
 	}
 	for _, name := range req.GetResourceNamesSubscribe() {
 		t.names[name] = true
-		t.forget(name) // to be sent even if the client has it
+		delete(t.has, name) // to be sent even if the client has it
 	}
 	maps.Copy(t.has, req.GetInitialResourceVersions())
 	for _, name := range req.GetResourceNamesUnsubscribe() {
 		delete(t.names, name)
-		t.forget(name)
-		delete(t.fresh, name)
+		delete(t.has, name)
 	}
 	st.notify()
 }
@@ -166,9 +160,6 @@ func (st *DeltaStream) send(ctx context.Context) {
 				if resp := st.answerLocked(url); resp != nil {
 					all = append(all, resp)
 				}
-			}
-			if resp := st.answerGlobsLocked(); resp != nil {
-				all = append(all, resp)
 			}
 		}
 		for _, resp := range all {
@@ -191,7 +182,16 @@ func (st *DeltaStream) answerLocked(url string) *discoveryv3.DeltaDiscoveryRespo
 	t := st.typeLocked(url)
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: url, SystemVersionInfo: strconv.FormatUint(st.s.version, 10)}
 	for _, name := range slices.Sorted(maps.Keys(t.names)) {
-		st.answerMemberLocked(resp, t, name)
+		r, ok := st.s.served[url][name]
+		before, has := t.has[name]
+		switch version := strconv.FormatUint(r.since, 10); {
+		case ok && version != before:
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: r.any})
+			t.has[name] = version
+		case !ok && has:
+			resp.RemovedResources = append(resp.RemovedResources, name)
+			delete(t.has, name)
+		}
 	}
 	if len(resp.Resources)+len(resp.RemovedResources) == 0 {
 		return nil

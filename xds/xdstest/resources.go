@@ -4,9 +4,7 @@
 package xdstest
 
 import (
-	"maps"
 	"net/netip"
-	"strings"
 
 	typedstructv3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -42,10 +40,6 @@ func (r *Resources) Add(others ...Resources) {
 		r.Routes = append(r.Routes, o.Routes...)
 		r.Clusters = append(r.Clusters, o.Clusters...)
 		r.Endpoints = append(r.Endpoints, o.Endpoints...)
-		if len(o.Members) > 0 && r.Members == nil {
-			r.Members = make(map[string]*endpointv3.LbEndpoint)
-		}
-		maps.Copy(r.Members, o.Members)
 	}
 }
 
@@ -239,16 +233,14 @@ func Endpoints(service string, localities ...Locality) *endpointv3.ClusterLoadAs
 			LbEndpoints:         make([]*endpointv3.LbEndpoint, 0, len(l.Endpoints)),
 		}
 		for _, e := range l.Endpoints {
-			le.LbEndpoints = append(le.LbEndpoints, LbEndpoint(e))
+			le.LbEndpoints = append(le.LbEndpoints, lbEndpoint(e))
 		}
 		cla.Endpoints = append(cla.Endpoints, le)
 	}
 	return cla
 }
 
-// LbEndpoint returns an endpoint in the form of a load assignment or, as a separate resource,
-// of a collection.
-func LbEndpoint(e Endpoint) *endpointv3.LbEndpoint {
+func lbEndpoint(e Endpoint) *endpointv3.LbEndpoint {
 	lb := &endpointv3.LbEndpoint{
 		HealthStatus:   e.Health,
 		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(e.Addr)}},
@@ -257,28 +249,6 @@ func LbEndpoint(e Endpoint) *endpointv3.LbEndpoint {
 		lb.LoadBalancingWeight = wrapperspb.UInt32(e.Weight)
 	}
 	return lb
-}
-
-// Glob returns the name of a glob collection of endpoints (LEDS), and Member the name of one of
-// its members. The authority may be empty.
-func Glob(authority, collection string) string { return Member(authority, collection, "*") }
-
-// Member returns the name of a member of a collection: see Glob.
-func Member(authority, collection, member string) string {
-	return "xdstp://" + authority + "/" + strings.TrimPrefix(LEDS, "type.googleapis.com/") + "/" + collection + "/" + member
-}
-
-// FromCollection replaces the endpoints of a load assignment's locality by a collection, and
-// returns the assignment.
-func FromCollection(cla *endpointv3.ClusterLoadAssignment, locality int, glob string) *endpointv3.ClusterLoadAssignment {
-	cla.Endpoints[locality].LbEndpoints = nil
-	cla.Endpoints[locality].LbConfig = &endpointv3.LocalityLbEndpoints_LedsClusterLocalityConfig{
-		LedsClusterLocalityConfig: &endpointv3.LedsClusterLocalityConfig{
-			LedsConfig:         &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: new(corev3.SelfConfigSource)}},
-			LedsCollectionName: glob,
-		},
-	}
-	return cla
 }
 
 // Drop adds a drop category to a load assignment, and returns it.

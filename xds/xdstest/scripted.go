@@ -59,7 +59,6 @@ type Scripted struct {
 	auto    bool
 	version uint64
 	served  map[string]map[string]servedResource // by type and name
-	touched touched                              // members of collections
 	streams []openStream                         // the open streams, oldest first
 
 	noSotW, noDelta bool // see Serve
@@ -81,7 +80,7 @@ func StartScripted(opts ScriptedOptions) *Scripted {
 		grpc:     grpc.NewServer(grpc.WaitForHandlers(true)),
 		done:     make(chan struct{}),
 		conns:    make(map[net.Conn]bool),
-		served:   map[string]map[string]servedResource{LDS: {}, RDS: {}, CDS: {}, EDS: {}, LEDS: {}},
+		served:   map[string]map[string]servedResource{LDS: {}, RDS: {}, CDS: {}, EDS: {}},
 		finished: make(map[string]Stats),
 	}
 	lis := opts.Listener
@@ -125,14 +124,12 @@ func (s *Scripted) put(r Resources, replace bool) error {
 		for name, b := range next {
 			if old := s.served[t][name].any; old == nil || string(old.GetValue()) != string(b) {
 				s.served[t][name] = servedResource{&anypb.Any{TypeUrl: t, Value: b}, s.version}
-				s.touchedLocked(t, name)
 			}
 		}
 		if replace {
 			for name := range s.served[t] {
 				if next[name] == nil {
 					delete(s.served[t], name)
-					s.touchedLocked(t, name)
 				}
 			}
 		}
@@ -148,7 +145,6 @@ func (s *Scripted) Remove(t string, names ...string) {
 	s.version++
 	for _, name := range names {
 		delete(s.served[t], name)
-		s.touchedLocked(t, name)
 	}
 	s.notifyLocked()
 }
@@ -164,7 +160,6 @@ func (s *Scripted) Resend(t, name string) error {
 	}
 	s.version++
 	s.served[t][name] = servedResource{r.any, s.version}
-	s.touchedLocked(t, name)
 	s.notifyLocked()
 	return nil
 }

@@ -5,7 +5,6 @@ package xdstest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -26,9 +25,6 @@ const (
 	RDS = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 	CDS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	EDS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-	// LEDS is the type of members of glob collections, which a Scripted serves on incremental
-	// streams.
-	LEDS = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint"
 )
 
 // Resources are the resources that a Server serves. The zero value is empty.
@@ -37,8 +33,6 @@ type Resources struct {
 	Routes    []*routev3.RouteConfiguration
 	Clusters  []*clusterv3.Cluster
 	Endpoints []*endpointv3.ClusterLoadAssignment
-	// Members are the members of glob collections (LEDS), by name. Only a Scripted serves them.
-	Members map[string]*endpointv3.LbEndpoint
 }
 
 // Set replaces the served resources by r. A resource with the same encoding as before keeps its
@@ -65,9 +59,6 @@ func (s *Server) Resend(t, name string) error {
 }
 
 func (s *Server) put(r Resources, replace bool) error {
-	if len(r.Members) > 0 {
-		return errors.New("xdstest: glob collections are supported only by Scripted")
-	}
 	encoded, err := r.encode()
 	if err != nil {
 		return err
@@ -104,7 +95,7 @@ func (s *Server) put(r Resources, replace bool) error {
 
 // encode returns the resources by type and name.
 func (r *Resources) encode() (map[string]map[string][]byte, error) {
-	all := map[string]map[string][]byte{LDS: {}, RDS: {}, CDS: {}, EDS: {}, LEDS: {}}
+	all := map[string]map[string][]byte{LDS: {}, RDS: {}, CDS: {}, EDS: {}}
 	add := func(t, name string, m proto.Message) error {
 		if name == "" {
 			return fmt.Errorf("xdstest: resource of type %s: missing name", t)
@@ -138,11 +129,6 @@ func (r *Resources) encode() (map[string]map[string][]byte, error) {
 	}
 	for _, m := range r.Endpoints {
 		if err := add(EDS, m.GetClusterName(), m); err != nil {
-			return nil, err
-		}
-	}
-	for name, m := range r.Members {
-		if err := add(LEDS, name, m); err != nil {
 			return nil, err
 		}
 	}

@@ -78,12 +78,6 @@ var aims = []goal{
 	{"bytes allocated by the client, to stock", "EDSUpdate/n=5000/change=weight", 1. / 10, "×", against("EDSUpdate", "client-KiB/op", "stock", "n=5000/change=weight-2")},
 	{"the same resource again, 5000 endpoints: CPU of the client, more than gRPC alone", "EDSUpdate/n=5000/change=none", 200, "client-cpu-µs/op", more("EDSUpdate", "client-cpu-µs/op", "none", "n=5000/change=none-2")},
 	{"one of 9000 clusters changed, incremental ADS: bytes down", "ClusterUpdate/n=9000", 4096, "B/op", delta("ClusterUpdate", "down-B/op", 1)},
-	{"one of 10,000 endpoints changed, LEDS: bytes down", "LEDSUpdate/n=10000", 1024, "B/op", func(f figures) (float64, bool) {
-		c := f.get("LEDSUpdate", "down-B/op", "ours", "n=10000/source=leds-2")
-		return c.Amount, !c.Empty
-	}},
-	{"CPU of the client, to that of the EDS update", "LEDSUpdate/n=10000", 1. / 50, "×", ledsRatio("client-cpu-µs/op")},
-	{"CPU of control plane and client, to that of the EDS update", "LEDSUpdate/n=10000", 1. / 50, "×", ledsRatio("all-cpu-µs/op")},
 	{"reconnect with nothing changed, incremental ADS: bytes up for a resource", "ClusterReconnect/n=9000", 100, "B/op", delta("ClusterReconnect", "up-B/op", 2*9000+2)},
 	{"bytes down, in all", "ClusterReconnect/n=9000", 1024, "B/op", delta("ClusterReconnect", "down-B/op", 1)},
 	{"bytes held for an endpoint, of 10,000, without connections", "Startup/n=10000", 250, "B/endpoint", alone("Startup", "B/endpoint", "n=10000-2")},
@@ -95,13 +89,6 @@ func delta(op, unit string, of float64) func(figures) (float64, bool) {
 	return func(f figures) (float64, bool) {
 		c := f.get(op, unit, "ours_delta", "n=9000-2")
 		return c.Amount / of, !c.Empty
-	}
-}
-
-// ledsRatio returns the cost of one endpoint's change by LEDS relative to EDS.
-func ledsRatio(unit string) func(figures) (float64, bool) {
-	return func(f figures) (float64, bool) {
-		return over(f.get("LEDSUpdate", unit, "ours", "n=10000/source=leds-2"), f.get("LEDSUpdate", unit, "ours", "n=10000/source=eds-2"))
 	}
 }
 

@@ -376,7 +376,7 @@ func (c *checker) server(s *bootstrap.Server, delta bool, timeout time.Duration)
 	}
 	switch code := status.Code(err); {
 	case other && delta:
-		c.add("warn", what, "connected; only the state-of-the-world variant of ADS is available, without collections of endpoints (LEDS)")
+		c.add("warn", what, "connected; only the state-of-the-world variant of ADS is available, which clients select automatically")
 	case other:
 		c.add("ok", what, "connected; only incremental ADS is available, which clients select automatically")
 	case err == nil:

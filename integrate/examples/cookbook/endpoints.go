@@ -102,16 +102,3 @@ func Hostnames() *endpointv3.ClusterLoadAssignment {
 	e.GetEndpoint().Hostname = "orders-1.shop.example"
 	return assignment(zone("eu-1", 0, 1, e))
 }
-
-// Collection has the endpoints of a zone in a glob collection (LEDS), where each endpoint is a
-// resource. It needs the incremental variant of ADS.
-func Collection() *endpointv3.ClusterLoadAssignment {
-	z := zone("eu-1", 0, 1)
-	z.LbConfig = &endpointv3.LocalityLbEndpoints_LedsClusterLocalityConfig{
-		LedsClusterLocalityConfig: &endpointv3.LedsClusterLocalityConfig{
-			LedsConfig:         ads(),
-			LedsCollectionName: "xdstp:///envoy.config.endpoint.v3.LbEndpoint/orders/eu-1/*",
-		},
-	}
-	return assignment(z)
-}

@@ -3,12 +3,6 @@
 
 package cookbook
 
-import (
-	"google.golang.org/protobuf/encoding/protojson"
-
-	"github.com/xdslb/xdslb/integrate"
-)
-
 var endpointRecipes = []recipe{
 	{"Localities", "localities with weight and priority", Localities(), func(w *world) {
 		w.put(WrrLocality())
@@ -68,19 +62,6 @@ var endpointRecipes = []recipe{
 		w.wantCounts(10)
 		if _, leaf := w.explain(); leaf.Priorities[0].Localities[0].Endpoints[0].Hostname != "orders-1.shop.example" {
 			w.Error("the endpoint has no hostname")
-		}
-	}},
-	// go-control-plane serves no collections, so the resources are read from JSON.
-	{"Collection", "LEDS", Collection(), func(w *world) {
-		text := `{"name": "xdstp:///envoy.config.endpoint.v3.LbEndpoint/orders/eu-1/a", "resource":` + protojson.Format(anyOf(endpoint("10.0.0.1", 80))) + "}"
-		text += protojson.Format(anyOf(w.resources.Listeners[0])) + protojson.Format(anyOf(w.resources.Routes[0])) +
-			protojson.Format(anyOf(eds("orders"))) + protojson.Format(anyOf(w.resources.Endpoints[0]))
-		x, err := integrate.ExplainWhatIf(w.Context(), integrate.WhatIf{Target: "xds:///orders", Method: method, Resources: []byte(text)})
-		if err != nil {
-			w.Fatal(err)
-		}
-		if list := x.Routes[0].Clusters[0].Status.Localities(); len(list) != 1 || len(list[0].Endpoints) != 1 || list[0].Endpoints[0].Address != "10.0.0.1:80" {
-			w.Errorf("the collection is explained as\n%v", x)
 		}
 	}},
 }

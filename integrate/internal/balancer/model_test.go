@@ -16,7 +16,6 @@ import (
 //
 //	modelplane_test.go     plane: the configuration, and how it changes at random
 //	modelplaces_test.go    where things are in the configuration that was sent last
-//	modelmembers_test.go   endpoints that are members of collections (LEDS)
 //	modelgrpc_test.go      modelChannel: gRPC's side, with SubConns that keep gRPC's rules
 //	modelpolicydraw_test.go any policy, drawn at random
 //	modelpolicies_test.go  custom policies, good and bad

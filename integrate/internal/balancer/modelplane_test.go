@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
-
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // plane is the control plane of the random model: what it would have clients do,
@@ -63,10 +64,12 @@ type planeLeaf struct {
 	lasting         bool // sessions stay with endpoints that drain
 	hollow          bool // a priority 0 without endpoints comes first
 	spots           map[int]spot
-	members         *members     // nil: the assignment has the endpoints
-	twins           map[int]spot // members with an address of these endpoints
-	tls, sentTLS    int          // the version of the TLS settings, as it is to be, and as it was sent: see secured
-	hostnames       map[int]int  // the version of the hostnames of endpoints; 0 is none
+	vacant          bool // localities and priorities without endpoints are present
+	// lists are the latest endpoints by locality. Unchanged parts are shared with them, as the
+	// XdsClient does.
+	lists        [prioritiesPerLeaf][zones]picker.EndpointList
+	tls, sentTLS int         // the version of the TLS settings, as it is to be, and as it was sent: see secured
+	hostnames    map[int]int // the version of the hostnames of endpoints; 0 is none
 	// moved says that the LRS server was another.
 	moved bool
 	// switched says that a custom policy has taken over from another, which may
@@ -100,10 +103,7 @@ func newPlane(rng *rand.Rand) *plane {
 		for _, name := range leaves {
 			l := &planeLeaf{
 				name: name, realName: p.realName(name), service: "s0", max: 1024, first: leafStride * (1 + i*2 + len(c.leaves)),
-				several: rng.IntN(2) == 0, spots: map[int]spot{}, twins: map[int]spot{}, hostnames: map[int]int{},
-			}
-			if rng.IntN(3) == 0 {
-				l.members = newMembers(false)
+				several: rng.IntN(2) == 0, spots: map[int]spot{}, vacant: rng.IntN(3) == 0, hostnames: map[int]int{},
 			}
 			if rng.IntN(2) == 0 {
 				l.server = p.servers[0]
@@ -190,11 +190,8 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 		l.tls++
 		say("%s: TLS settings %d", l.name, l.tls)
 	case 21:
-		l.collect()
-		say("%s: endpoints in collections %v", l.name, l.members != nil)
-	case 22, 23:
-		l.twin(rng, n)
-		say("%s: %d is twice at %+v", l.name, l.first+n, l.twins[n])
+		l.vacant = !l.vacant
+		say("%s: empty localities %v", l.name, l.vacant)
 	case 26, 27:
 		p.crossing = randomCrossing(rng)
 		say("other routes")
@@ -329,30 +326,22 @@ func (l *planeLeaf) render() picker.Leaf {
 			FailurePercentage: &picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 3},
 		}
 	}
-	if l.members != nil {
-		if l.members.hollow != l.hollow {
-			l.members = newMembers(l.hollow)
-		}
-		out.Priorities = l.members.render(l)
-		if n := l.members.omitted; n > 0 {
-			out.ResolutionNote = fmt.Errorf("%d endpoints are left out", n)
-		}
-		return out
-	}
 	if l.hollow {
 		out.Priorities = append(out.Priorities, picker.Priority{})
 	}
 	for priority := range prioritiesPerLeaf {
 		var pr picker.Priority
 		for zone := range zones {
-			loc := localityIn(zone)
-			var list []picker.Endpoint
+			loc := picker.Locality{ID: picker.LocalityID{Zone: strconv.Itoa(zone)}, Weight: uint32(1 + zone)}
+			var list persistent.Builder[picker.Endpoint]
+			list.Follow(l.lists[priority][zone])
 			for n := range endpointsPerLeaf {
 				if at, ok := l.spots[n]; ok && at.priority == priority && at.zone == zone {
-					list = append(list, l.endpoint(n, at))
+					list.Add(l.endpoint(n, at))
 				}
 			}
-			if loc.Endpoints = picker.ListOf(list...); list != nil {
+			loc.Endpoints = list.List()
+			if l.lists[priority][zone] = loc.Endpoints; loc.Endpoints.Len() > 0 || l.vacant {
 				pr.Localities = append(pr.Localities, loc)
 			}
 		}
@@ -396,8 +385,8 @@ func (l *planeLeaf) String() string {
 			}
 		}
 	}
-	if l.members != nil {
-		fmt.Fprintf(&b, " in collections, with twins %v", l.twins)
+	if l.vacant {
+		b.WriteString(" with empty localities")
 	}
 	return b.String()
 }

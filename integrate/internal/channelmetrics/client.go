@@ -18,7 +18,6 @@ import (
 var typeNames = [resource.NumTypes]string{
 	resource.ListenerType: "ListenerResource", resource.RouteConfigType: "RouteConfigResource",
 	resource.ClusterType: "ClusterResource", resource.EndpointsType: "EndpointsResource",
-	resource.LbEndpointType: "LbEndpointResource",
 }
 
 // FoldClient folds the counters of a client for a target that uses it.
@@ -80,12 +79,10 @@ func cacheState(kind xds.ResourceKind) string {
 	}
 }
 
-// ageGauges emits the ages of the resources that a client has in use. A collection has one
-// gauge for all its members, and need not have a version.
+// ageGauges emits the ages of the resources that a client has in use.
 func ageGauges(c *xds.Client, emit metric.Emit) {
 	for r := range c.Resources() {
-		member := r.Type == resource.LbEndpointType && resource.GlobOf(r.Name) != ""
-		if r.Watched && !r.Updated.IsZero() && !member {
+		if r.Watched && !r.Updated.IsZero() {
 			emit(metric.ResourceAge, int64(time.Since(r.Updated).Seconds()), typeNames[r.Type], r.Name)
 		}
 	}

@@ -149,22 +149,10 @@ func newFailing(resources []report.ResourceStatus) failing {
 	return f
 }
 
-// explain reports whether a cluster's note repeats the error of a resource: a resource of the
-// cluster, or a resource that the note names, such as a collection. O(length of the note).
+// explain reports whether a cluster's note repeats the error of a resource of the cluster.
+// O(length of the note).
 func (f failing) explain(l *report.LeafStatus) bool {
-	if f.quoted(l, cmp.Or(l.Service, l.Name)) || f.quoted(l, l.Name) {
-		return true
-	}
-	for rest := l.Note; ; {
-		i := strings.IndexByte(rest, '"')
-		if i < 0 {
-			return false
-		}
-		rest = rest[i+1:]
-		if name, _, ok := strings.Cut(rest, `"`); ok && f.quoted(l, name) {
-			return true
-		}
-	}
+	return f.quoted(l, cmp.Or(l.Service, l.Name)) || f.quoted(l, l.Name)
 }
 
 // quoted reports whether a note contains an error of the resources with the given name.

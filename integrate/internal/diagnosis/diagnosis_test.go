@@ -13,23 +13,23 @@ import (
 )
 
 // TestNotesAreNotRepeated: the error of a resource is listed for the resource only, and not again
-// for each cluster whose note contains it, whether the resource is the cluster's own or a
-// collection of its endpoints. A note that repeats no resource's error is listed for the cluster.
+// for each cluster whose note contains it, whether the resource is the cluster or its assignment. A
+// note that repeats no resource's error is listed for the cluster.
 func TestNotesAreNotRepeated(t *testing.T) {
 	const n = 3000
 	s := &report.TargetStatus{}
 	for i := range n {
-		collection, service := fmt.Sprintf("xdstp://a/LbEndpoint/%d/*", i), fmt.Sprint("e", i)
-		missing := fmt.Sprintf("xdslb: LbEndpoint resource %q not found", collection)
+		cluster, service := fmt.Sprint("c", i), fmt.Sprint("e", i)
+		missing := fmt.Sprintf("xdslb: Cluster resource %q not found", cluster)
 		invalid := fmt.Sprintf("ClusterLoadAssignment %q: endpoints: must be", service)
-		s.Resources = append(s.Resources, report.ResourceStatus{Type: "LbEndpoint", Name: collection, State: "DOES_NOT_EXIST", Error: missing})
+		s.Resources = append(s.Resources, report.ResourceStatus{Type: "Cluster", Name: cluster, State: "DOES_NOT_EXIST", Error: missing})
 		note := missing
 		if i%2 == 0 {
 			s.Resources = append(s.Resources, report.ResourceStatus{Type: "ClusterLoadAssignment", Name: service, State: "NACKED", Error: invalid})
 			note = invalid + "; " + missing
 		}
 		s.Clusters = append(s.Clusters, report.ClusterStatus{Leaves: []report.LeafStatus{
-			{Name: fmt.Sprint("c", i), Service: service, MaxRequests: 1, Note: "[xDS node id: \"n\"]: " + note},
+			{Name: cluster, Service: service, MaxRequests: 1, Note: "[xDS node id: \"n\"]: " + note},
 		}})
 	}
 	s.Clusters[7].Leaves[0].Note = `of its own, and no "resource's"`

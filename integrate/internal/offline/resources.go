@@ -32,9 +32,8 @@ import (
 
 // Resources are the resources of a file. They are immutable.
 type Resources struct {
-	text    []byte
-	byName  map[key]*discoveryv3.Resource
-	members map[string][]*discoveryv3.Resource // of collections (LEDS), by the name of the collection
+	text   []byte
+	byName map[key]*discoveryv3.Resource
 }
 
 // key identifies a resource.
@@ -59,7 +58,7 @@ const typeKey = "@type"
 func Parse(text []byte) (*Resources, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	r := &Resources{text: text, byName: map[key]*discoveryv3.Resource{}, members: map[string][]*discoveryv3.Resource{}}
+	r := &Resources{text: text, byName: map[key]*discoveryv3.Resource{}}
 	for n := 1; ; n++ {
 		var document any
 		if err := d.Decode(&document); errors.Is(err, io.EOF) {
@@ -67,7 +66,7 @@ func Parse(text []byte) (*Resources, error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("xdslb: resources: document %d: %w", n, err)
 		}
-		if err := r.visit(nil, document, "", ""); err != nil {
+		if err := r.visit(nil, document, ""); err != nil {
 			return nil, fmt.Errorf("xdslb: resources: %w", err)
 		}
 	}
@@ -99,13 +98,12 @@ func (p *path) String() string {
 	return "$" + strings.Join(steps, "")
 }
 
-// visit adds the resources in a value. url is the type of an object without "@type", and
-// wrapper the name of the enclosing object, such as a discovery.v3.Resource; both may be "".
-func (r *Resources) visit(at *path, value any, url, wrapper string) error {
+// visit adds the resources in a value. url is the type of an object without "@type"; it may be "".
+func (r *Resources) visit(at *path, value any, url string) error {
 	switch v := value.(type) {
 	case []any:
 		for i, e := range v {
-			if err := r.visit(&path{in: at, index: i}, e, url, ""); err != nil {
+			if err := r.visit(&path{in: at, index: i}, e, url); err != nil {
 				return err
 			}
 		}
@@ -114,18 +112,17 @@ func (r *Resources) visit(at *path, value any, url, wrapper string) error {
 			url = own
 		}
 		if t, ok := resource.TypeOf(url); ok {
-			if err := r.add(v, t, wrapper); err != nil {
+			if err := r.add(v, t); err != nil {
 				return fmt.Errorf("%v: %w", at, err)
 			}
 			return nil
 		}
-		own, _ := v["name"].(string)
 		for _, name := range slices.Sorted(maps.Keys(v)) { // errors do not depend on the map's order
 			listed := ""
 			if t, ok := resourceLists[strings.ToLower(name)]; ok {
 				listed = t.URL()
 			}
-			if err := r.visit(&path{in: at, name: name}, v[name], listed, own); err != nil {
+			if err := r.visit(&path{in: at, name: name}, v[name], listed); err != nil {
 				return err
 			}
 		}
@@ -133,9 +130,8 @@ func (r *Resources) visit(at *path, value any, url, wrapper string) error {
 	return nil
 }
 
-// add adds a resource. The name of a member of a collection is that of its wrapper; members
-// without a name belong to no collection and are skipped.
-func (r *Resources) add(v map[string]any, t resource.Type, wrapper string) error {
+// add adds a resource.
+func (r *Resources) add(v map[string]any, t resource.Type) error {
 	typed := maps.Clone(v)
 	typed[typeKey] = t.URL()
 	text, err := json.Marshal(typed)
@@ -146,25 +142,15 @@ func (r *Resources) add(v map[string]any, t resource.Type, wrapper string) error
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true, Resolver: LinkedTypes{}}).Unmarshal(text, a); err != nil {
 		return err
 	}
-	name := wrapper
-	if t != resource.LbEndpointType {
-		if name, err = resource.Name(t, a.GetValue()); err != nil {
-			return err
-		}
+	name, err := resource.Name(t, a.GetValue())
+	if err != nil {
+		return err
 	}
 	name = canonical(name)
-	glob := resource.GlobOf(name)
-	if t == resource.LbEndpointType && glob == "" {
-		return nil
-	}
 	if r.byName[key{t, name}] != nil {
 		return fmt.Errorf("%v %q occurs twice", t, name)
 	}
-	res := &discoveryv3.Resource{Name: name, Version: "1", Resource: a}
-	r.byName[key{t, name}] = res
-	if t == resource.LbEndpointType {
-		r.members[glob] = append(r.members[glob], res)
-	}
+	r.byName[key{t, name}] = &discoveryv3.Resource{Name: name, Version: "1", Resource: a}
 	return nil
 }
 

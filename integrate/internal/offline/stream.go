@@ -79,12 +79,9 @@ func (r *Resources) answer(req *discoveryv3.DeltaDiscoveryRequest) *discoveryv3.
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: req.GetTypeUrl()}
 	t, _ := resource.TypeOf(req.GetTypeUrl())
 	for _, name := range req.GetResourceNamesSubscribe() {
-		found := r.members[name]
-		if res := r.byName[key{t, name}]; res != nil && t != resource.LbEndpointType {
-			found = []*discoveryv3.Resource{res}
-		}
-		resp.Resources = append(resp.Resources, found...)
-		if found == nil {
+		if found := r.byName[key{t, name}]; found != nil {
+			resp.Resources = append(resp.Resources, found)
+		} else {
 			resp.ResourceErrors = append(resp.ResourceErrors, &discoveryv3.ResourceError{
 				ResourceName: &discoveryv3.ResourceName{Name: name},
 				ErrorDetail:  &statuspb.Status{Code: int32(codes.NotFound), Message: fmt.Sprintf("%v %q is not among the resources", t, name)},
