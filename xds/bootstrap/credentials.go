@@ -101,6 +101,20 @@ func (s *Server) bundle() (bundle credentials.Bundle, stop func(), err error) {
 	return bundle, stop, nil
 }
 
+// Files returns a reader of the files of "tls" channel credentials, or nil if the server has others, and
+// the token files of its call credentials.
+func (s *Server) Files() (certs *CertLoader, tokens []string) {
+	if b, ok := s.channelCreds.builder.(tlsBuilder); ok {
+		certs = NewCertLoader(b.files)
+	}
+	for _, c := range s.callCreds {
+		if file, ok := c.builder.(jwtBuilder); ok {
+			tokens = append(tokens, string(file))
+		}
+	}
+	return certs, tokens
+}
+
 func appendFunc(fs []func(), f func()) []func() {
 	if f == nil {
 		return fs

@@ -8,14 +8,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"flag"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -56,8 +54,8 @@ var checkCommand = command{
 			c := &checker{e: e, expiry: *expiry}
 			patchText := c.overlay(*patches)
 			cfg, document := c.bootstrap(&boot)
-			if cfg != nil && !*offline {
-				c.servers(cfg, boot.delta, *timeout)
+			if cfg != nil {
+				c.servers(cfg, boot.delta, *timeout, !*offline)
 			}
 			if len(args) == 1 && !c.failed() {
 				c.target(fullTarget(args[0]), document, &boot, *timeout, patchText)
@@ -171,12 +169,11 @@ func (c *checker) bootstrap(boot *bootstrapFlag) (cfg *bootstrap.Config, text []
 	for _, name := range slices.Sorted(maps.Keys(cfg.CertProviders)) {
 		c.provider("certificate provider "+name, cfg.CertProviders[name])
 	}
-	c.credentialFiles(text)
 	return cfg, text
 }
 
-// servers checks the servers of the bootstrap.
-func (c *checker) servers(cfg *bootstrap.Config, delta bool, timeout time.Duration) {
+// servers checks the servers of the bootstrap, and connects to them if connect is set.
+func (c *checker) servers(cfg *bootstrap.Config, delta bool, timeout time.Duration, connect bool) {
 	servers := slices.Clone(cfg.Servers)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Authorities)) {
 		for _, s := range cfg.Authorities[name].Servers {
@@ -186,114 +183,79 @@ func (c *checker) servers(cfg *bootstrap.Config, delta bool, timeout time.Durati
 		}
 	}
 	for _, s := range servers {
-		c.server(s, delta || s.Delta, timeout)
-	}
-}
-
-// credentialFiles checks the files of channel_creds and call_creds, which are read only when a channel
-// connects.
-func (c *checker) credentialFiles(text []byte) {
-	var document any
-	if err := json.Unmarshal(text, &document); err != nil {
-		c.add("FAIL", "bootstrap", "%v", err)
-		return
-	}
-	checked := map[string]bool{}
-	var walk func(v any, key string)
-	walk = func(v any, key string) {
-		switch v := v.(type) {
-		case []any:
-			for _, e := range v {
-				walk(e, key)
-			}
-		case map[string]any:
-			for _, key := range slices.Sorted(maps.Keys(v)) {
-				if key != "certificate_providers" {
-					walk(v[key], key)
-				}
-			}
-			c.keyPair(v["certificate_file"], v["private_key_file"])
-		case string:
-			if !strings.HasSuffix(key, "_file") || v == "" || checked[v] {
-				return
-			}
-			checked[v] = true
-			if b, err := os.ReadFile(v); err != nil {
-				c.add("FAIL", key, "%v", err)
-			} else if key == "ca_certificate_file" {
-				c.authorities(key, v)
-			} else {
-				c.add("ok", key, "%s, %d bytes", v, len(b))
-			}
+		c.credentials(s)
+		if connect {
+			c.server(s, delta || s.Delta, timeout)
 		}
 	}
-	walk(document, "")
 }
 
-// keyPair checks that a certificate and a private key belong together, if both are readable files.
-func (c *checker) keyPair(certificate, key any) {
-	a, _ := certificate.(string)
-	b, _ := key.(string)
-	if _, err := os.Stat(a); err != nil || b == "" {
-		return
+// credentials checks the files of a server's credentials, which are read only when a channel connects.
+func (c *checker) credentials(s *bootstrap.Server) {
+	what := "xDS server " + s.URI
+	certs, tokens := s.Files()
+	if certs != nil {
+		c.certificates(what, certs, false)
 	}
-	if _, err := os.Stat(b); err != nil {
-		return
-	}
-	if pair, err := tls.LoadX509KeyPair(a, b); err != nil {
-		c.add("FAIL", "certificate_file", "%s, private_key_file %s: %v", a, b, err)
-	} else {
-		c.identity("certificate_file", a, pair.Certificate, bootstrap.Roots{}, false)
+	for _, file := range tokens {
+		if b, err := os.ReadFile(file); err != nil {
+			c.add("FAIL", what, "jwt_token_file: %v", err)
+		} else {
+			c.add("ok", what, "jwt_token_file: %s, %d bytes", file, len(b))
+		}
 	}
 }
 
-// provider checks the files of a certificate provider.
+// provider checks a certificate provider.
 func (c *checker) provider(what string, p bootstrap.CertProvider) {
 	switch {
 	case p.Unusable != nil:
 		c.add("FAIL", what, "plugin %q rejects its configuration: %v", p.Plugin, p.Unusable)
-		return
 	case p.Files == nil:
 		c.add("ok", what, "plugin %q provides the certificates", p.Plugin)
-		return
-	}
-	files := p.Files.Files()
-	roots, err := p.Files.LoadRoots(context.Background())
-	hasRoots := files.CACertificateFile != "" || files.SPIFFEBundleMapFile != ""
-	switch {
-	case err != nil:
-		c.add("FAIL", what, "roots: %v", err)
-	case files.CACertificateFile != "":
-		c.authorities(what, files.CACertificateFile)
-	case hasRoots:
-		c.add("ok", what, "%d trust domains in %s", len(roots.TrustDomains), files.SPIFFEBundleMapFile)
 	default:
-		c.add("warn", what, "no roots: clusters cannot use it to verify servers")
-	}
-	identity, identityErr := p.Files.LoadIdentity(context.Background())
-	switch {
-	case identityErr != nil:
-		c.add("FAIL", what, "client certificate: %v", identityErr)
-	case identity == nil:
-		c.add("ok", what, "no client certificate")
-	default:
-		c.identity(what, files.CertificateFile, identity.Certificate, roots, err == nil && hasRoots)
+		if files := p.Files.Files(); files.CACertificateFile == "" && files.SPIFFEBundleMapFile == "" {
+			c.add("warn", what, "no roots: clusters cannot use it to verify servers")
+		}
+		c.certificates(what, p.Files, true)
 	}
 }
 
-// authorities checks the root certificates of a file.
-func (c *checker) authorities(what, file string) {
-	text, err := os.ReadFile(file)
-	if err != nil {
+// certificates checks roots and a client certificate, and with issued whether the roots issued it.
+func (c *checker) certificates(what string, l *bootstrap.CertLoader, issued bool) {
+	files := l.Files()
+	roots, err := l.LoadRoots(c.e.ctx)
+	switch {
+	case err != nil:
 		c.add("FAIL", what, "roots: %v", err)
-		return
+	case roots.TrustDomains != nil:
+		c.add("ok", what, "%d trust domains in %s", len(roots.TrustDomains), files.SPIFFEBundleMapFile)
+	case roots.Pool != nil:
+		c.authorities(what, files.CACertificateFile)
 	}
+	identity, err := l.LoadIdentity(c.e.ctx)
+	switch {
+	case err != nil:
+		c.add("FAIL", what, "client certificate: %v", err)
+	case identity == nil:
+		c.add("ok", what, "no client certificate")
+	case !issued:
+		roots = bootstrap.Roots{} // of the control plane, which may accept clients of other authorities
+		fallthrough
+	default:
+		c.identity(what, files.CertificateFile, identity, roots)
+	}
+}
+
+// authorities checks the root certificates of a file that the client accepts.
+func (c *checker) authorities(what, file string) {
+	text, _ := os.ReadFile(file)
 	n := 0
 	text = bytes.TrimPrefix(text, []byte("\ufeff")) // a byte order mark
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			continue // LoadRoots reports it
+			continue // clients skip it
 		}
 		n++
 		c.validity(what, fmt.Sprintf("root %q", cert.Subject), cert)
@@ -304,30 +266,23 @@ func (c *checker) authorities(what, file string) {
 	c.add("ok", what, "%s in %s", report.Count(n, "root"), file)
 }
 
-// identity checks the client certificate, and against the roots if verify is set.
-func (c *checker) identity(what, file string, raw [][]byte, roots bootstrap.Roots, verify bool) {
-	var chain []*x509.Certificate
-	for _, der := range raw {
-		cert, err := x509.ParseCertificate(der)
-		if err != nil {
-			c.add("FAIL", what, "client certificate in %s: %v", file, err)
-			return
-		}
-		chain = append(chain, cert)
+// identity checks the client certificate, and whether the roots issued it, if there are any.
+func (c *checker) identity(what, file string, identity *tls.Certificate, roots bootstrap.Roots) {
+	cert := identity.Leaf
+	name := fmt.Sprintf("client certificate %q in %s", cert.Subject, file)
+	if len(cert.URIs) > 0 {
+		name = fmt.Sprintf("client certificate %s in %s", cert.URIs[0], file)
 	}
-	name := fmt.Sprintf("client certificate %q in %s", chain[0].Subject, file)
-	if len(chain[0].URIs) > 0 {
-		name = fmt.Sprintf("client certificate %s in %s", chain[0].URIs[0], file)
-	}
-	if !c.validity(what, name, chain[0]) || !verify || roots.Pool == nil {
+	if !c.validity(what, name, cert) || roots.Pool == nil {
 		return
 	}
-	between := x509.NewCertPool()
-	for _, cert := range chain[1:] {
-		between.AddCert(cert)
+	opts := x509.VerifyOptions{Roots: roots.Pool, Intermediates: x509.NewCertPool(), CurrentTime: c.e.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	for _, der := range identity.Certificate[1:] {
+		if between, err := x509.ParseCertificate(der); err == nil {
+			opts.Intermediates.AddCert(between)
+		}
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots.Pool, Intermediates: between, CurrentTime: c.e.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	if err != nil {
+	if _, err := cert.Verify(opts); err != nil {
 		c.add("warn", what, "%s: not issued by the roots for clients: %v", name, err)
 	}
 }

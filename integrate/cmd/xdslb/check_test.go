@@ -76,13 +76,16 @@ func TestCheckFiles(t *testing.T) {
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
 	wantCall(t, exitOK, check(`{"type":"google_default"}]`), "ok bootstrap")
-	wantCall(t, exitOK, check(fmt.Sprintf(`{"type":"tls","config":{"ca_certificate_file":%q}}]`, file("root.pem"))), `ok ca_certificate_file: root "CN=root": valid until`)
-	wantCall(t, exitFinding, check(fmt.Sprintf(`{"type":"tls","config":{"ca_certificate_file":%q}}]`, file("nothing.pem"))), "FAIL ca_certificate_file: open", "nothing.pem")
+	wantCall(t, exitOK, check(fmt.Sprintf(`{"type":"tls","config":{"ca_certificate_file":%q}}]`, file("root.pem"))), `ok xDS server 127.0.0.1:1: root "CN=root": valid until`)
+	wantCall(t, exitFinding, check(fmt.Sprintf(`{"type":"tls","config":{"ca_certificate_file":%q}}]`, file("nothing.pem"))), "FAIL xDS server 127.0.0.1:1: roots: xdslb: reading ca_certificate_file: open", "nothing.pem")
 	certificate(t, "other", time.Now().AddDate(1, 0, 0), nil, nil, filepath.Join(dir, "other"))
 	pair := `{"type":"tls","config":{"certificate_file":%q,"private_key_file":%q}}]`
 	wantCall(t, exitOK, check(fmt.Sprintf(pair, file("root.pem"), file("root.key"))), `client certificate "CN=root"`)
-	wantCall(t, exitFinding, check(fmt.Sprintf(pair, file("root.pem"), file("other.key"))), "FAIL certificate_file", "private key does not match")
-	wantCall(t, exitFinding, check(fmt.Sprintf(`{"type":"tls"}],"call_creds":[{"type":"jwt_token_file","config":{"jwt_token_file":%q}}]`, file("token"))), "FAIL jwt_token_file: open", "token")
+	// A control plane may accept the clients of another authority than its own.
+	wantCall(t, exitOK, check(fmt.Sprintf(`{"type":"tls","config":{"ca_certificate_file":%q,"certificate_file":%q,"private_key_file":%q}}]`,
+		file("root.pem"), file("other.pem"), file("other.key"))), `client certificate "CN=other"`)
+	wantCall(t, exitFinding, check(fmt.Sprintf(pair, file("root.pem"), file("other.key"))), "FAIL xDS server 127.0.0.1:1: client certificate: xdslb: reading certificate_file", "private key does not match")
+	wantCall(t, exitFinding, check(fmt.Sprintf(`{"type":"tls"}],"call_creds":[{"type":"jwt_token_file","config":{"jwt_token_file":%q}}]`, file("token"))), "FAIL xDS server 127.0.0.1:1: jwt_token_file: open", "token")
 }
 
 // googleBootstrap returns a bootstrap as Google's generator for Cloud Service Mesh writes it, with its
