@@ -13,9 +13,9 @@ import "github.com/xdslb/xdslb/integrate/internal/balancer"
 //			switch info.Reason { ...
 //
 // The metadata contains target, listener, authority, node, cluster, service, priority, route,
-// category, max_requests and filter, as far as they are known.
+// category and max_requests, as far as they are known.
 //
-// RPCs that are refused (the first six reasons) always have the ErrorInfo. The other RPCs fail
+// RPCs that are refused (the first four reasons) always have the ErrorInfo. The other RPCs fail
 // for lack of an endpoint, and gRPC makes their status from a text: the interceptors recognize
 // the text and add the ErrorInfo. Channels without the interceptors get only the text.
 // grpc.OnFinish also gets only the text if the interceptors do not handle the RPC. In rare
@@ -31,8 +31,6 @@ const (
 	ReasonBreaker       = balancer.ReasonBreaker       // the circuit breaker of the cluster is at its limit (A32)
 	ReasonNoRoute       = balancer.ReasonNoRoute       // no route matches
 	ReasonNotForwarding = balancer.ReasonNotForwarding // the route that matches does not forward (A36)
-	ReasonAdmission     = balancer.ReasonAdmission     // refused by an admission control filter, since too many RPCs fail
-	ReasonConcurrency   = balancer.ReasonConcurrency   // refused by an adaptive concurrency filter, at its limit
 	ReasonNoEndpoints   = balancer.ReasonNoEndpoints   // the control plane has sent no endpoints of the cluster, or only unhealthy ones
 	ReasonUnreachable   = balancer.ReasonUnreachable   // the cluster has endpoints, and none is reachable, or outlier detection has ejected them
 	ReasonTLS           = balancer.ReasonTLS           // TLS settings cannot be applied, or handshakes fail

@@ -11,8 +11,7 @@ import (
 )
 
 // HTTPFilter is a kind of HTTP filter (A39) that [RegisterHTTPFilter] adds to the built-in ones: the
-// router, fault injection (A33), stateful session affinity (A55), admission control and adaptive
-// concurrency.
+// router, fault injection (A33) and stateful session affinity (A55).
 //
 // Control planes configure a filter in a listener's chain, with the message Config. They may
 // override its configuration, with the message Override, for a virtual host, a route, or a weighted

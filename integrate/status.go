@@ -16,24 +16,11 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/balancer"
 	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/link"
-	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/overlay"
 )
-
-// concurrencyStatus returns the status of an adaptive concurrency filter.
-func concurrencyStatus(c *rpc.ConcurrencyState) report.ConcurrencyStatus {
-	s := report.ConcurrencyStatus{
-		Filter: c.Filter, Cluster: c.Cluster, Limit: c.Limit, InFlight: c.InFlight, Refused: c.Refused,
-		MinRTT: c.MinRTT.Seconds(), SampleRTT: c.SampleRTT.Seconds(), Measuring: c.Measuring, TimesOut: c.TimesOut(),
-	}
-	if s.TimesOut {
-		s.SampleRTT = 0
-	}
-	return s
-}
 
 // TargetStatus is the status of a channel.
 type TargetStatus = report.TargetStatus
@@ -98,12 +85,6 @@ func (r *xdsResolver) status(detailed bool) report.TargetStatus {
 	}
 	if t := r.Channel.Current(); t != nil {
 		s.Unapplied = explain.NotApplied(t)
-		for _, a := range t.Plans.Admissions() {
-			s.Admission = append(s.Admission, report.AdmissionStatus{Filter: a.Filter, Probability: a.Probability, RPCs: a.RPCs, Successes: a.Successes, Refused: a.Refused})
-		}
-		for _, c := range t.Plans.Concurrencies() {
-			s.Concurrency = append(s.Concurrency, concurrencyStatus(&c))
-		}
 	}
 	r.addResources(&s)
 	for _, server := range r.Client.Servers() {

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer/leastrequest"
 	"google.golang.org/grpc/balancer/roundrobin"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/integrate"
@@ -50,8 +49,6 @@ type Policy struct {
 	// DialOptions are for all channels of clients.
 	DialOptions []grpc.DialOption
 
-	// Filters are the HTTP filters of the listener, by name.
-	Filters map[string]proto.Message
 	// Route, if not nil, configures the route, for example retries.
 	Route func(*routev3.RouteAction)
 

@@ -9,9 +9,6 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	concurrencyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/adaptive_concurrency/v3"
-	admissionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/admission_control/v3"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -26,7 +23,6 @@ const (
 	oneInHundred = "1 % hang"
 	totalOutage  = "total outage"
 	surge        = "a surge"
-	smallSurge   = "a surge of 5 clients"
 )
 
 // retried returns these fleets.
@@ -58,15 +54,12 @@ func retried() []Fleet {
 				}
 				return .7
 			}
-			f.Only = []string{"stock round_robin", "ours round_robin", "stock " + limited, "ours " + limited, "ours " + admission, "ours " + adaptive, "ours " + adaptiveFixed, "ours " + adaptiveBoth}
+			f.Only = []string{"stock round_robin", "ours round_robin", "stock " + limited, "ours " + limited}
 			f.Script = func(*Fleet, *rand.Rand) []Event {
 				return []Event{{15 * s, "surge", func(*machines) {}}, {25 * s, "over", func(*machines) {}}}
 			}
 		}),
 	}
-	list = append(list, list[len(list)-1].with(func(f *Fleet) {
-		f.Name, f.About, f.Clients = smallSurge, "the same, from 5 clients", 5
-	}))
 	for i := range list {
 		list[i].ChannelsOnly, list[i].Repeats = true, true
 	}
@@ -83,28 +76,12 @@ const (
 	retries  = "round_robin, retries"
 	budgeted = "round_robin, retry budget"
 	limited  = "round_robin, max_requests"
-
-	admission     = "round_robin, admission_control"
-	adaptive      = "round_robin, adaptive_concurrency"
-	adaptiveFixed = "round_robin, adaptive_concurrency with a fixed_value"
-	adaptiveBoth  = "round_robin, adaptive_concurrency with a fixed_value, admission_control"
 )
 
 // retryRows returns the rows for these fleets only.
 func retryRows() []Policy {
 	list := []Policy{hedged}
 	again := []string{totalOutage}
-	for _, row := range []struct {
-		name    string
-		filters map[string]proto.Message
-	}{
-		{admission, map[string]proto.Message{"a": admissionControl()}},
-		{adaptive, map[string]proto.Message{"c": adaptiveConcurrency(0)}},
-		{adaptiveFixed, map[string]proto.Message{"c": adaptiveConcurrency(100 * time.Millisecond)}},
-		{adaptiveBoth, map[string]proto.Message{"a": admissionControl(), "c": adaptiveConcurrency(100 * time.Millisecond)}},
-	} {
-		list = append(list, Policy{Impl: Ours, Name: row.name, Only: []string{surge, smallSurge}, Filters: row.filters})
-	}
 	return append(list,
 		Policy{Impl: Stock, Name: retries, Route: retry, Only: again},
 		Policy{Impl: Ours, Name: retries, Route: retry, Only: again},
@@ -112,33 +89,6 @@ func retryRows() []Policy {
 		Policy{Impl: Stock, Name: limited, Only: []string{surge}, Cluster: []xdstest.ClusterOption{xdstest.MaxRequests(4)}},
 		Policy{Impl: Ours, Name: limited, Only: []string{surge}, Cluster: []xdstest.ClusterOption{xdstest.MaxRequests(4)}},
 	)
-}
-
-// admissionControl rejects RPCs while less than 95 % of the RPCs of 3 s succeed.
-func admissionControl() proto.Message {
-	return &admissionv3.AdmissionControl{
-		EvaluationCriteria: &admissionv3.AdmissionControl_SuccessCriteria_{SuccessCriteria: &admissionv3.AdmissionControl_SuccessCriteria{}},
-		SamplingWindow:     durationpb.New(3 * time.Second),
-	}
-}
-
-// adaptiveConcurrency limits RPCs in flight by their latency relative to the ideal one, which
-// is measured each minute if it is 0.
-func adaptiveConcurrency(should time.Duration) proto.Message {
-	rtt := &concurrencyv3.GradientControllerConfig_MinimumRTTCalculationParams{}
-	if should == 0 {
-		rtt.Interval = durationpb.New(time.Minute)
-	} else {
-		rtt.FixedValue = durationpb.New(should)
-	}
-	return &concurrencyv3.AdaptiveConcurrency{ConcurrencyControllerConfig: &concurrencyv3.AdaptiveConcurrency_GradientControllerConfig{
-		GradientControllerConfig: &concurrencyv3.GradientControllerConfig{
-			ConcurrencyLimitParams: &concurrencyv3.GradientControllerConfig_ConcurrencyLimitCalculationParams{
-				ConcurrencyUpdateInterval: durationpb.New(100 * time.Millisecond),
-			},
-			MinRttCalcParams: rtt,
-		},
-	}}
 }
 
 // hedge starts a second attempt if the first takes longer than 100 ms.

@@ -7,15 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
@@ -23,7 +20,6 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/xds"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/bench/cputime"
@@ -139,7 +135,6 @@ func (w *world) serve() error {
 // service returns the resources of a service with all servers.
 func (w *world) service(name string, zones []xdstest.Locality) xdstest.Resources {
 	r := xdstest.Service(name, zones...)
-	r.Listeners[0] = xdstest.Listener(name, name, w.policy.filters()...)
 	r.Clusters[0] = xdstest.Cluster(name, name, append([]xdstest.ClusterOption{xdstest.MaxRequests(1 << 30)}, w.policy.Cluster...)...)
 	route := r.Routes[0].VirtualHosts[0].Routes[0]
 	if w.policy.Hashed {
@@ -149,18 +144,6 @@ func (w *world) service(name string, zones []xdstest.Locality) xdstest.Resources
 		w.policy.Route(route.GetRoute())
 	}
 	return r
-}
-
-// filters returns the HTTP filters, ordered by name.
-func (p *Policy) filters() (list []*hcmv3.HttpFilter) {
-	for _, name := range slices.Sorted(maps.Keys(p.Filters)) {
-		config, err := anypb.New(p.Filters[name])
-		if err != nil {
-			panic(err) // the policy is invalid
-		}
-		list = append(list, &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: config}})
-	}
-	return list
 }
 
 // target returns the service of a client. Circuit breakers and retry budgets apply to all

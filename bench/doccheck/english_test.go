@@ -25,7 +25,7 @@ var plain = []string{
 	"integrate/attemptlabels", "integrate/cmd", "integrate/debug", "integrate/examples", "integrate/probe",
 	"integrate/report", "integrate/stockmetrics",
 	"integrate/internal/balancer", "integrate/internal/channelmetrics", "integrate/internal/counters", "integrate/internal/diagnosis",
-	"integrate/internal/explain", "integrate/internal/gradient", "integrate/internal/link",
+	"integrate/internal/explain", "integrate/internal/link",
 	"integrate/internal/metadatautil", "integrate/internal/methodconfig", "integrate/internal/metric",
 	"integrate/internal/offline", "integrate/internal/orcaweight", "integrate/internal/outlier",
 	"integrate/internal/rollout", "integrate/internal/rpc", "integrate/internal/sanitize",

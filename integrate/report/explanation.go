@@ -42,7 +42,6 @@ type FilterStatus struct {
 	Type     string `json:"type"`
 	From     string `json:"from"` // source of the configuration: listener, virtual host, route or cluster
 	Disabled bool   `json:"disabled,omitempty"`
-	State    string `json:"state,omitempty"` // of admission control or adaptive concurrency
 }
 
 // HashStatus is the hash of the RPC, and the endpoints that it selects (A42).
@@ -154,9 +153,6 @@ func (t *explanationText) cluster(to *RouteTarget) {
 		state := "configured"
 		if f.Disabled {
 			state = "disabled"
-		}
-		if f.State != "" {
-			state = f.State + ", " + state
 		}
 		t.line(4, "filter %q: %s by the %s", f.Name, state, f.From)
 	}

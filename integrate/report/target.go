@@ -66,11 +66,6 @@ type TargetStatus struct {
 	// interceptors (see DialOptions) or they are unsupported.
 	Unapplied []string `json:"unapplied,omitempty"`
 
-	// Admission is the state of the admission control filters of the routes.
-	Admission []AdmissionStatus `json:"admission,omitempty"`
-	// Concurrency is the state of the adaptive concurrency filters of the routes.
-	Concurrency []ConcurrencyStatus `json:"concurrency,omitempty"`
-
 	Clusters  []ClusterStatus  `json:"clusters,omitempty"`  // by name
 	Resources []ResourceStatus `json:"resources,omitempty"` // by type, in the order LDS, RDS, CDS, EDS, and name
 	Overlay   []PatchStatus    `json:"overlay,omitempty"`   // patches, in the order in which they are applied
@@ -78,33 +73,6 @@ type TargetStatus struct {
 	OverlayError string           `json:"overlay_error,omitempty"`
 	Servers      []ServerStatus   `json:"servers,omitempty"` // xDS servers that have been used, in the bootstrap's order
 	Events       []eventlog.Event `json:"events,omitempty"`  // the latest, oldest first
-}
-
-// AdmissionStatus is an admission control filter with one of its configurations, which may differ
-// between routes. The filter rejects RPCs while too many fail.
-type AdmissionStatus struct {
-	Filter      string  `json:"filter"`
-	Probability float64 `json:"probability"` // of rejecting an RPC, from 0 to 1
-	// RPCs ended in the sampling window; Successes of them succeeded.
-	RPCs      uint32 `json:"rpcs"`
-	Successes uint32 `json:"successes"`
-	Refused   uint64 `json:"refused"` // since the filter has the configuration
-}
-
-// ConcurrencyStatus is an adaptive concurrency filter for a cluster, with one of its configurations,
-// which may differ between routes. The filter rejects RPCs while Limit RPCs are in flight.
-type ConcurrencyStatus struct {
-	Filter   string `json:"filter"`
-	Cluster  string `json:"cluster"`
-	Limit    uint32 `json:"limit"`
-	InFlight uint32 `json:"in_flight"`
-	// MinRTT is the desired and SampleRTT the recent duration of RPCs, in seconds; 0 means unknown.
-	// While Measuring is set, MinRTT is being measured.
-	MinRTT    float64 `json:"min_rtt"`
-	SampleRTT float64 `json:"sample_rtt"`
-	Measuring bool    `json:"measuring,omitempty"`
-	TimesOut  bool    `json:"times_out,omitempty"` // RPCs time out, and SampleRTT is unknown
-	Refused   uint64  `json:"refused"`             // since the filter has the configuration
 }
 
 // ResourceStatus is an xDS resource of the target: the version in force, and the error of the latest

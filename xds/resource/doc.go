@@ -17,7 +17,7 @@
 //	Any ─Unwrap─ bytes ─Name─┬─ the same bytes as before: nothing to do
 //	                         │
 //	                         ├─ Decode ── proto.Unmarshal ──┬─ Listener           listener.go
-//	                         │                              │    filters, Fault    filter.go, filtertype.go, fault.go, admission.go, concurrency.go
+//	                         │                              │    filters, Fault    filter.go, filtertype.go, fault.go
 //	                         │                              ├─ RouteConfig         virtualhost.go
 //	                         │                              │    routes            route.go, match.go, hash.go, retry.go
 //	                         │                              ├─ Cluster             cluster.go, tls.go, outlier.go, policy.go

@@ -65,6 +65,8 @@ func TestFilters(t *testing.T) {
 			"value": {"max_active_faults": 3, "delay": {"fixed_delay": "1s", "percentage": {"numerator": 50}}, "other": 1}}}`,
 		`{"name": "f", "typedConfig": {"@type": "type.googleapis.com/udpa.type.v1.TypedStruct", "typeUrl": "`+faultType+`"}}`,
 		`{"name": "g", "disabled": true, "typedConfig": {`+faultURL+`, "abort": {"grpcStatus": 3}}}`,
+		`{"name": "h", "isOptional": true, "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.filters.http.admission_control.v3.AdmissionControl"}}`,
+		`{"name": "i", "isOptional": true, "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.filters.http.adaptive_concurrency.v3.AdaptiveConcurrency"}}`,
 	)
 	none := &Fault{MaxActive: math.MaxUint32}
 	want := []picker.Filter{
@@ -103,92 +105,6 @@ func TestFault(t *testing.T) {
 		if !reflect.DeepEqual(filters[0].Config, &tt.want) {
 			t.Errorf("%s: %+v, want %+v", tt.config, filters[0].Config, tt.want)
 		}
-	}
-}
-
-// TestAdaptiveConcurrency: the fields and their defaults.
-func TestAdaptiveConcurrency(t *testing.T) {
-	defaults := AdaptiveConcurrency{
-		Enabled: true, Percentile: .5, Update: 100 * time.Millisecond, Min: 3, Max: 1000,
-		Interval: time.Minute, Jitter: .15, Requests: 50, Pins: true, Buffer: .25, Code: 14,
-	}
-	with := func(change func(*AdaptiveConcurrency)) AdaptiveConcurrency {
-		a := defaults
-		change(&a)
-		return a
-	}
-	config := func(gradient, limit, rtt, more string) string {
-		return `"gradientControllerConfig": {` + gradient + `"concurrencyLimitParams": {"concurrencyUpdateInterval": "0.1s"` + limit + `}, "minRttCalcParams": {` + rtt + `}}` + more
-	}
-	const minute = `"interval": "60s"`
-	for _, tt := range []struct {
-		config string
-		want   AdaptiveConcurrency
-	}{
-		{config("", "", minute, ""), defaults},
-		{config("", "", minute, `, "enabled": {"runtimeKey": "k"}, "concurrencyLimitExceededStatus": {"code": "OK"}`), defaults},
-		{config("", "", minute, `, "enabled": {"defaultValue": false}`), with(func(a *AdaptiveConcurrency) { a.Enabled = false })},
-		{config("", "", minute, `, "concurrencyLimitExceededStatus": {"code": "Forbidden"}`), with(func(a *AdaptiveConcurrency) { a.Code = 7 })},
-		{config(`"sampleAggregatePercentile": {"value": 90},`, `, "maxConcurrencyLimit": 7`, minute+`, "requestCount": 9, "jitter": {"value": 0}, "minConcurrency": 5, "buffer": {"value": 300}`, ""),
-			with(func(a *AdaptiveConcurrency) {
-				a.Percentile, a.Max, a.Requests, a.Jitter, a.Min, a.Buffer = .9, 7, 9, 0, 5, 3
-			})},
-		{config("", `, "minConcurrencyLimit": 2`, minute+`, "minConcurrency": 5`, ""), with(func(a *AdaptiveConcurrency) { a.Min, a.Pins = 2, false })},
-		{config("", "", `"fixedValue": "0.02s"`, ""), with(func(a *AdaptiveConcurrency) { a.Interval, a.FixedRTT = 0, 20*time.Millisecond })},
-		{config("", "", `"fixedValue": "0.02s", "interval": "0s"`, ""), with(func(a *AdaptiveConcurrency) { a.Interval, a.FixedRTT = 0, 20*time.Millisecond })},
-	} {
-		filters := decodeFilters(t, `{"name": "f", "typedConfig": {"@type": "type.googleapis.com/`+concurrencyType+`", `+tt.config+`}}`)
-		if got := filters[0].Config.(*AdaptiveConcurrency); *got != tt.want {
-			t.Errorf("%s: %+v, want %+v", tt.config, *got, tt.want)
-		}
-	}
-	routes := decodeRoutes(t, `"routes": [{"match": {"prefix": ""}, "route": {"cluster": "c"}, "typedPerFilterConfig": {
-		"f": {"@type": "type.googleapis.com/`+concurrencyType+`", `+config("", "", minute, "")+`}}}]`)
-	o := routes[0].Overrides["f"].(FilterOverride)
-	if got := o.Config.(*AdaptiveConcurrency); o.Type != concurrencyType || *got != defaults {
-		t.Errorf("a route overrides it with %+v", o)
-	}
-}
-
-// TestAdmissionControl: the fields and their defaults. A runtime_key has no effect, and an
-// aggression below 1 is 1.
-func TestAdmissionControl(t *testing.T) {
-	const criteria = `"successCriteria": {}`
-	defaults := AdmissionControl{Enabled: true, Window: 30 * time.Second, Threshold: .95, Aggression: 1, MaxRejection: .8, Success: 0b1_0001_1010_0110_1111}
-	with := func(change func(*AdmissionControl)) AdmissionControl {
-		a := defaults
-		change(&a)
-		return a
-	}
-	for _, tt := range []struct {
-		config string
-		want   AdmissionControl
-	}{
-		{criteria, defaults},
-		{criteria + `, "enabled": {"runtimeKey": "k"}, "aggression": {"defaultValue": 0.5, "runtimeKey": "k"}, "rpsThreshold": {"runtimeKey": "k"}`, defaults},
-		{criteria + `, "enabled": {"defaultValue": false}`, with(func(a *AdmissionControl) { a.Enabled = false })},
-		{criteria + `, "enabled": {"defaultValue": true}`, defaults},
-		{criteria + `, "samplingWindow": "2.5s", "aggression": {"defaultValue": 1.5}, "rpsThreshold": {"defaultValue": 7}`,
-			with(func(a *AdmissionControl) { a.Window, a.Aggression, a.MinRPS = 3*time.Second, 1.5, 7 })},
-		{criteria + `, "srThreshold": {"defaultValue": {"value": 50}}, "maxRejectionProbability": {"defaultValue": {"value": 100}}`,
-			with(func(a *AdmissionControl) { a.Threshold, a.MaxRejection = .5, 1 })},
-		{criteria + `, "maxRejectionProbability": {"runtimeKey": "k"}`, with(func(a *AdmissionControl) { a.MaxRejection = 0 })},
-		{`"successCriteria": {"httpCriteria": {}, "grpcCriteria": {"grpcSuccessStatus": [0, 5, 16]}}`,
-			with(func(a *AdmissionControl) { a.Success = 1<<16 | 1<<5 | 1 })},
-	} {
-		filters := decodeFilters(t, `{"name": "f", "typedConfig": {"@type": "type.googleapis.com/`+admissionType+`", `+tt.config+`}}`)
-		if got := filters[0].Config.(*AdmissionControl); *got != tt.want {
-			t.Errorf("%s: %+v, want %+v", tt.config, *got, tt.want)
-		}
-	}
-	routes := decodeRoutes(t, `"routes": [{"match": {"prefix": ""}, "route": {"cluster": "c"}, "typedPerFilterConfig": {
-		"f": {"@type": "type.googleapis.com/`+admissionType+`", `+criteria+`}}}]`)
-	o := routes[0].Overrides["f"].(FilterOverride)
-	if got := o.Config.(*AdmissionControl); o.Type != admissionType || *got != defaults {
-		t.Errorf("a route overrides it with %+v", o)
-	}
-	if !defaults.Succeeded(0) || defaults.Succeeded(14) || defaults.Succeeded(1000) {
-		t.Error("OK is no success, or UNAVAILABLE or an unknown code is one")
 	}
 }
 

@@ -27,9 +27,6 @@ type filterType struct {
 const (
 	routerType = "envoy.extensions.filters.http.router.v3.Router"
 	faultType  = "envoy.extensions.filters.http.fault.v3.HTTPFault"
-
-	admissionType   = "envoy.extensions.filters.http.admission_control.v3.AdmissionControl"
-	concurrencyType = "envoy.extensions.filters.http.adaptive_concurrency.v3.AdaptiveConcurrency"
 )
 
 // builtin has the filters implemented by this package.
@@ -45,8 +42,6 @@ var builtin = []filterType{
 	// A server-side filter. Routes are for both sides, so a client has to accept overrides of
 	// it (A39).
 	{override: "envoy.extensions.filters.http.rbac.v3.RBACPerRoute"},
-	{config: admissionType, override: admissionType, parseConfig: parser(newAdmission), parseOverride: parser(newAdmission)},
-	{config: concurrencyType, override: concurrencyType, parseConfig: parser(newConcurrency), parseOverride: parser(newConcurrency)},
 }
 
 // parser returns the form of parse that accepts any message. The message type is linked in, so

@@ -33,9 +33,8 @@ type Listener struct {
 
 	MaxStreamDuration time.Duration // A31; 0 means no limit
 	// Filters are the HTTP filters in order (A39), without the router and filters without
-	// effect. Their Config is a *Fault (A33), a *Session (A55), an *AdmissionControl,
-	// *AdaptiveConcurrency, or the result of a FilterType; routes override it with a
-	// FilterOverride.
+	// effect. Their Config is a *Fault (A33), a *Session (A55), or the result of a
+	// FilterType; routes override it with a FilterOverride.
 	Filters []picker.Filter
 
 	Ignored []string // as in picker.Config, excluding RouteConfig

@@ -6,14 +6,11 @@ package cookbook
 import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	concurrencyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/adaptive_concurrency/v3"
-	admissionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/admission_control/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	sessionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	cookiev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/cookie/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/type/http/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -61,33 +58,5 @@ func StatefulSession() *listenerv3.Listener {
 		SessionState: extension("cookie", &cookiev3.CookieBasedSessionState{
 			Cookie: &httpv3.Cookie{Name: "session", Path: "/", Ttl: seconds(3600)},
 		}),
-	}))
-}
-
-// AdmissionControl rejects RPCs in the client while less than 95 % of the latest RPCs succeeded.
-func AdmissionControl() *listenerv3.Listener {
-	return listener(filter("admission", &admissionv3.AdmissionControl{
-		EvaluationCriteria: &admissionv3.AdmissionControl_SuccessCriteria_{
-			SuccessCriteria: &admissionv3.AdmissionControl_SuccessCriteria{},
-		},
-		SamplingWindow:          seconds(30),
-		SrThreshold:             &corev3.RuntimePercent{DefaultValue: &typev3.Percent{Value: 95}},
-		MaxRejectionProbability: &corev3.RuntimePercent{DefaultValue: &typev3.Percent{Value: 80}},
-	}))
-}
-
-// AdaptiveConcurrency limits the RPCs in flight to what the servers handle without queueing.
-func AdaptiveConcurrency() *listenerv3.Listener {
-	return listener(filter("concurrency", &concurrencyv3.AdaptiveConcurrency{
-		ConcurrencyControllerConfig: &concurrencyv3.AdaptiveConcurrency_GradientControllerConfig{
-			GradientControllerConfig: &concurrencyv3.GradientControllerConfig{
-				ConcurrencyLimitParams: &concurrencyv3.GradientControllerConfig_ConcurrencyLimitCalculationParams{
-					ConcurrencyUpdateInterval: seconds(.1),
-				},
-				MinRttCalcParams: &concurrencyv3.GradientControllerConfig_MinimumRTTCalculationParams{
-					Interval: seconds(60), RequestCount: number(50), MinConcurrency: number(3),
-				},
-			},
-		},
 	}))
 }

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"google.golang.org/grpc/codes"
 )
 
 var listenerRecipes = []recipe{
@@ -45,26 +43,5 @@ var listenerRecipes = []recipe{
 			w.Errorf("RPCs of a session of backend %d are answered by %v", first.backend, n)
 		}
 		w.wantCounts(5, 5, 5, 5)
-	}},
-	{"AdmissionControl", "admission_control", AdmissionControl(), func(w *world) {
-		w.dial()
-		for _, b := range w.backends {
-			b.Fail(codes.Unavailable)
-		}
-		for range 500 {
-			w.call(method)
-		}
-		if n := w.calls(); n == 0 || n > 400 {
-			w.Errorf("500 RPCs that fail cause %d calls, want much less", n)
-		}
-	}},
-	{"AdaptiveConcurrency", "adaptive_concurrency", AdaptiveConcurrency(), func(w *world) {
-		w.dial()
-		for _, b := range w.backends {
-			b.SetDelay(50 * time.Millisecond)
-		}
-		if failed := w.together(20); failed != 17 {
-			w.Errorf("%d of 20 RPCs fail, want 17", failed)
-		}
 	}},
 }

@@ -51,7 +51,7 @@ func (b *Balancer) Update(cfg *picker.Config) {
 // passes them to gRPC, or nil if gRPC has them.
 func (b *Balancer) compile(cfg *picker.Config) (tell func()) {
 	if (b.src != nil || b.simulated) && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !rpc.SameClusters(b.latest, cfg)) {
-		methods, plans := rpc.Compile(cfg, rpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.Channel.HasInterceptors()})
+		methods, plans := rpc.Compile(cfg, b.simulated || b.src.Channel.HasInterceptors())
 		if !b.simulated && !reflect.DeepEqual(methods, b.rpcs.methods) {
 			tell = func() { b.src.Configure(methods) }
 		}

@@ -31,8 +31,6 @@ const (
 	ReasonBreaker       = "BREAKER"
 	ReasonNoRoute       = "NO_ROUTE"
 	ReasonNotForwarding = "NOT_FORWARDING"
-	ReasonAdmission     = "ADMISSION"
-	ReasonConcurrency   = "CONCURRENCY"
 	ReasonNoEndpoints   = "NO_ENDPOINTS"
 	ReasonUnreachable   = "UNREACHABLE"
 	ReasonTLS           = "TLS"

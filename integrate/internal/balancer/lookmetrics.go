@@ -23,8 +23,6 @@ func Counts(b *Balancer, to *metric.Channel) {
 	metric.Fold(own, metric.Hedges, link, "", link.Hedges(), b.rec.target)
 	metric.Fold(own, metric.RetryRejections, link, "", budget, b.rec.target, "budget")
 	metric.Fold(own, metric.RetryRejections, link, "", throttle, b.rec.target, "throttle")
-	metric.Fold(own, metric.Refused, link, "", link.RejectedByAdmission(), b.rec.target)
-	metric.Fold(own, metric.ConcurrencyRefused, link, "", link.RejectedByConcurrency(), b.rec.target)
 	channelmetrics.FoldClient(shared, b.src.Client, b.rec.target)
 	foldClusters(b, to)
 }
@@ -53,11 +51,6 @@ func Gauges(b *Balancer, emit metric.Emit) {
 		missing = 1
 	}
 	emit(metric.MissingInterceptors, missing, target)
-	if t := link.Current(); t != nil {
-		for _, c := range t.Plans.Concurrencies() {
-			emit(metric.ConcurrencyLimit, int64(c.Limit), target, c.Cluster)
-		}
-	}
 	b.lock()
 	defer b.unlock()
 	for name, c := range b.clusters {

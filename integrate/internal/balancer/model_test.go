@@ -28,7 +28,6 @@ import (
 //	modelchecks_test.go    what holds after every step (trial.audit)
 //	modelstatus_test.go    what a channel says of itself
 //	modelretries_test.go   volleys of RPCs that fail, and the retries that budgets admit
-//	modelgates_test.go     the filters against overload, and what they are at
 //	modelflights_test.go   flights: RPCs through these filters, which may refuse them
 //	modelroutes_test.go    trips: RPCs by routes that change while they are bound, and their cookies
 //	modelheaders_test.go   header mutations, and the headers that attempts send

@@ -29,7 +29,6 @@ func (t *trial) audit() {
 	t.checkConns()
 	t.checkReplacements()
 	t.checkPublished()
-	t.checkGates()
 	t.checkTries()
 	switch t.Rand.IntN(5) {
 	case 0:

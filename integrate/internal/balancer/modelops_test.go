@@ -32,7 +32,6 @@ var ops = []op{
 	{6, (*trial).takeOff},
 	{8, (*trial).depart},
 	{5, (*trial).landSome},
-	{3, (*trial).refilter},
 	{6, (*trial).endSome},
 	{2, (*trial).exitIdle},
 	{1, (*trial).idleAndBack},
@@ -198,7 +197,6 @@ func (t *trial) exitIdle() {
 func (t *trial) idleAndBack() {
 	t.Logf("idle and back")
 	t.landAll()
-	t.sky.close()
 	t.sleepers = nil
 	for _, r := range slices.Concat(t.inFlight, t.holding) {
 		t.end(r, nil)
@@ -216,7 +214,6 @@ func (t *trial) idleAndBack() {
 func (t *trial) refuse() {
 	t.Logf("the target fails")
 	t.lb.ResolverError(errors.New("no such target"))
-	t.sky.close()
 	t.rest()
 	t.loseReports()
 	if t.Rand.IntN(2) == 0 {

@@ -30,7 +30,6 @@ type plane struct {
 	headers  *picker.HeaderMutations // of the routes of clusters
 	// crossing are the routes of trips, as they are to be and as they were sent.
 	crossing, sentCrossing []crossroad
-	overload               overload
 	servers                []string // that load can be reported to, by their keys
 	number                 int64    // tells its CDS clusters from those of other histories: the process shares their breakers
 }
@@ -117,9 +116,6 @@ func newPlane(rng *rand.Rand) *plane {
 			c.leaves = append(c.leaves, l)
 		}
 		p.clusters = append(p.clusters, c)
-	}
-	if rng.IntN(2) == 0 {
-		p.overload = randomOverload(rng)
 	}
 	return p
 }
@@ -241,7 +237,6 @@ func (p *plane) config() *picker.Config {
 	if p.sessions {
 		cfg.Filters = []picker.Filter{sessionFilter()}
 	}
-	cfg.Filters = append(cfg.Filters, p.overload.filters()...)
 	for _, c := range p.clusters {
 		if !c.routed {
 			c.sent = nil

@@ -54,7 +54,7 @@ type volleyRPC struct {
 // volleys makes one to a cluster that is certain to be served.
 func (t *trial) volleys() {
 	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
-	if !c.routed || !t.plane.attempts || !t.mustServe(c) || t.hashes(c) || !t.plane.overload.none() {
+	if !c.routed || !t.plane.attempts || !t.mustServe(c) || t.hashes(c) {
 		return
 	}
 	t.landAll()

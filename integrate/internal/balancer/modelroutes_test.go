@@ -13,8 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/xdslb/xdslb/picker"
@@ -114,7 +116,7 @@ type trip struct {
 
 // depart begins some trips.
 func (t *trial) depart() {
-	if !t.plane.overload.none() || len(t.sky.flights) > 20 {
+	if len(t.sky.flights) > 20 {
 		return
 	}
 	t.rest()
@@ -250,6 +252,16 @@ func (v *trip) changed(sends []metadata.MD, by []crossroad) (names []string) {
 		names = append(names, sent.destinations(by, false)...)
 	}
 	return append(names, v.destinations(by, false)...)
+}
+
+// reasonOf returns the reason in the ErrorInfo of an error, or "".
+func reasonOf(err error) string {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == ErrorDomain {
+			return info.GetReason()
+		}
+	}
+	return ""
 }
 
 // isGone reports whether the routes do not lead to a cluster any more.

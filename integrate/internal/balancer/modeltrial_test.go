@@ -112,7 +112,6 @@ func (t *trial) push() {
 	cfg := t.plane.config()
 	push(t.lb, cfg)
 	t.lend()
-	t.gatesIn(t.plane.clusters)
 	for _, c := range t.plane.clusters {
 		for _, l := range c.leaves {
 			t.lossy[l.name] = t.lossy[l.name] || l.moved

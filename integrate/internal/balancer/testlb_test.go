@@ -48,7 +48,7 @@ func (b *testLB) set(cfg *picker.Config) {
 // take applies a configuration with its plans, as Update does with a resolver of
 // ours.
 func (b *testLB) take(cfg *picker.Config) {
-	_, plans := rpc.Compile(cfg, rpc.CompileOptions{Before: b.plans})
+	_, plans := rpc.Compile(cfg, false)
 	b.lock()
 	defer b.unlock()
 	b.apply(cfg, plans)

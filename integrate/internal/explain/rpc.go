@@ -119,13 +119,7 @@ func (x *RPC) targets(r *report.RouteStatus) []picker.ClusterShare {
 // filters explains the filters for a cluster of a route.
 func (x *RPC) filters(route int, cluster string) (list []report.FilterStatus) {
 	for _, f := range rpc.ExplainFilters(x.table, route, cluster) {
-		s := report.FilterStatus{Name: f.Name, Type: f.Type, From: f.From, Disabled: f.Disabled}
-		if a, ok := x.table.Plans.Admission(f.Name, f.Config); ok && !f.Disabled {
-			s.State = a.String()
-		} else if l, ok := x.table.Plans.Concurrency(f.Name, cluster, f.Config); ok && !f.Disabled {
-			s.State = l.String()
-		}
-		list = append(list, s)
+		list = append(list, report.FilterStatus{Name: f.Name, Type: f.Type, From: f.From, Disabled: f.Disabled})
 	}
 	return list
 }

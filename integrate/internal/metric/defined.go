@@ -176,18 +176,6 @@ var (
 		Name: "xdslb.client.retry_rejections", Unit: "{attempt}", Labels: []string{target, "xdslb.reason"},
 		Description: "Retries and hedges suppressed by a budget or by throttling.",
 	})
-	Refused = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.client.admission_rejections", Unit: "{call}", Labels: []string{target},
-		Description: "RPCs rejected by admission control.",
-	})
-	ConcurrencyRefused = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.client.concurrency_rejections", Unit: "{call}", Labels: []string{target},
-		Description: "RPCs rejected by adaptive concurrency.",
-	})
-	ConcurrencyLimit = define(Gauge, estats.MetricDescriptor{
-		Name: "xdslb.client.concurrency_limit", Unit: "{call}", Labels: []string{target, backend},
-		Description: "Limit of RPCs in flight by adaptive concurrency, summed over all channels.",
-	})
 	Channels = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.client.channels", Unit: "{channel}", Labels: []string{target},
 		Description: "Channels of the target that are not idle.",

@@ -45,7 +45,7 @@ type Call struct {
 	tried   *Tried   // nil unless attempts avoid endpoints
 	// probed is the endpoint that the next pick prefers.
 	probed atomic.Pointer[picker.EndpointState]
-	ended  atomic.Bool // by a pick, or by the client before the first pick
+	ended  atomic.Bool // by a pick
 }
 
 // A match is the result of a routing decision.
@@ -183,10 +183,6 @@ func (c *Call) Failed(err error) {
 func (c *Call) final() bool {
 	return c.ended.Load() || c.committed.Load() == nil && !c.hidden.Load()
 }
-
-// refusedUnsent reports whether a filter of the client has refused the RPC before its first
-// pick.
-func (c *Call) refusedUnsent() bool { return c != nil && c.ended.Load() && c.committed.Load() == nil }
 
 // Resolve returns the route and the cluster for the RPC's picks from t. If the outcome is not
 // Picked, no cluster serves the RPC. The RPC is matched again if an update has removed its

@@ -33,7 +33,7 @@ func canary(t *testing.T, first, second string) *Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, plans := Compile(cfg, CompileOptions{})
+	_, plans := Compile(cfg, false)
 	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans}
 }
 

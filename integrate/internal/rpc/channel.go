@@ -130,11 +130,9 @@ func (ch *Channel) withInfo(err error) error {
 
 // Counters count the actions of a channel's interceptors.
 type Counters struct {
-	retries, hedges       atomic.Uint64 // hedges are among retries
-	noBudget, throttled   atomic.Uint64
-	rejectedByAdmission   atomic.Uint64 // RPCs, by admission control
-	rejectedByConcurrency atomic.Uint64 // RPCs, by adaptive concurrency
-	_                     [0]sync.Mutex
+	retries, hedges     atomic.Uint64 // hedges are among retries
+	noBudget, throttled atomic.Uint64
+	_                   [0]sync.Mutex
 }
 
 // Retries returns how many attempts after the first were made.
@@ -148,9 +146,3 @@ func (c *Counters) Hedges() uint64 { return c.hedges.Load() }
 func (c *Counters) RetriesDenied() (budget, throttle uint64) {
 	return c.noBudget.Load(), c.throttled.Load()
 }
-
-// RejectedByAdmission returns how many RPCs admission control has refused.
-func (c *Counters) RejectedByAdmission() uint64 { return c.rejectedByAdmission.Load() }
-
-// RejectedByConcurrency returns how many RPCs adaptive concurrency has refused.
-func (c *Counters) RejectedByConcurrency() uint64 { return c.rejectedByConcurrency.Load() }

@@ -13,7 +13,7 @@
 // as far as the plan of its route (plan.go) has them:
 //
 //	timeout    interceptor.go
-//	filters    filter.go: fault.go, session.go, admission.go, concurrency.go, and filters of users
+//	filters    filter.go: fault.go, session.go, and filters of users
 //	attempts   hedge.go, or retry.go, within limits.go; streams are replayed (retrystream.go)
 //	probe      Call.probe, for clusters that probefirst.go finds
 //

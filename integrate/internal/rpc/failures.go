@@ -18,15 +18,6 @@ import (
 // ErrorInfo has the content of the text for programs, and no more, so it is as true wherever
 // the text comes from.
 
-// refusal returns the status of RPCs that a filter refuses, with an ErrorInfo.
-func refusal(code codes.Code, text, reason string, about map[string]string) error {
-	st := status.New(code, text)
-	if with, err := st.WithDetails(&errdetails.ErrorInfo{Reason: reason, Domain: "xdslb", Metadata: about}); err == nil {
-		st = with
-	}
-	return st.Err()
-}
-
 // failures contains the error texts of picks, and their ErrorInfos. The zero value is empty.
 type failures struct {
 	infos sync.Map            // text to *errdetails.ErrorInfo

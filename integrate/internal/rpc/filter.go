@@ -64,7 +64,7 @@ type interceptor struct {
 // interceptorFor returns the interceptor of a filter instance for the RPCs of a route and one of
 // its clusters, with the most specific override of the three levels. ok is false if there is
 // nothing to intercept.
-func (p *planner) interceptorFor(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (in interceptor, ok bool) {
+func interceptorFor(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (in interceptor, ok bool) {
 	o, _ := overrideOf(f, r, c)
 	if o.Disabled {
 		return in, false
@@ -77,14 +77,6 @@ func (p *planner) interceptorFor(f *picker.Filter, r *picker.Route, c *picker.We
 			in = faultInterceptor(cfg)
 		case *resource.Session:
 			in = sessionInterceptor(cfg, r)
-		case *resource.AdmissionControl:
-			if cfg.Enabled {
-				in = admissionInterceptor(keep(p.admissions, p.before.admissions, admissionKey{f.Name, *cfg}, newAdmission))
-			}
-		case *resource.AdaptiveConcurrency:
-			if cfg.Enabled {
-				in = concurrencyInterceptor(p.limitsFor(f, cfg, r, c))
-			}
 		}
 	}
 	in.name = f.Name

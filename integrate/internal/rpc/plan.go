@@ -41,26 +41,6 @@ type Plans struct {
 	others            int      // number of routes whose retries avoid endpoints
 	headers           int      // number of routes that change request headers
 	probing           bool     // endpoints are probed for each RPC
-
-	kept
-}
-
-// kept is the state of filters, which the plans of the next configuration take over.
-type kept struct {
-	admissions    map[admissionKey]*admission
-	concurrencies map[concurrencyKey]*concurrency
-}
-
-// keep returns the value of a key in now, or else its value in before, or else a new value.
-func keep[K comparable, V any](now, before map[K]*V, key K, fresh func(K) *V) *V {
-	v := now[key]
-	if v == nil {
-		if v = before[key]; v == nil {
-			v = fresh(key)
-		}
-		now[key] = v
-	}
-	return v
 }
 
 // plan returns the plan for an RPC, or nil if the RPC needs no plan.
@@ -128,16 +108,9 @@ func (r *routePlans) plans() []*plan {
 	return list
 }
 
-// A planner makes the plans of a configuration.
-type planner struct {
-	cfg *picker.Config
-	kept
-	before kept
-}
-
 // plansFor makes the plans of a route.
-func (p *planner) plansFor(r *picker.Route, inServiceConfig bool) *routePlans {
-	rp := &routePlans{all: p.planFor(r, &picker.WeightedCluster{}, inServiceConfig)}
+func plansFor(cfg *picker.Config, r *picker.Route, inServiceConfig bool) *routePlans {
+	rp := &routePlans{all: planFor(cfg, r, &picker.WeightedCluster{}, inServiceConfig)}
 	for i := range r.Clusters {
 		if len(r.Clusters[i].Overrides) == 0 && r.Clusters[i].RequestHeaders == nil {
 			continue
@@ -150,48 +123,34 @@ func (p *planner) plansFor(r *picker.Route, inServiceConfig bool) *routePlans {
 	for i := range r.Clusters {
 		c := &r.Clusters[i]
 		if entries, overridden := rp.byCluster[c.Name]; overridden && c.Weight > 0 {
-			rp.byCluster[c.Name] = append(entries, weightedPlan{p.planFor(r, c, inServiceConfig), c.Weight})
+			rp.byCluster[c.Name] = append(entries, weightedPlan{planFor(cfg, r, c, inServiceConfig), c.Weight})
 		}
 	}
 	return rp
 }
 
 // Compile returns the settings of a configuration's routes: as method configs, as far as gRPC's
-// service config can express them, and as plans for interceptors. O(n log n) comparisons of the
-// paths of n routes.
-func Compile(cfg *picker.Config, opts CompileOptions) ([]methodconfig.Config, *Plans) {
-	methods, inServiceConfig, notDeep := methodconfig.Compile(cfg, opts.Intercepted)
-	return methods, makePlans(cfg, inServiceConfig, notDeep, opts)
-}
-
-// CompileOptions are the inputs of Compile besides the configuration.
-type CompileOptions struct {
-	// Before are the previous plans, whose filters keep their state. May be nil.
-	Before *Plans
-	// Intercepted reports whether the channel has interceptors. Without them, gRPC's method
-	// configs apply to deep paths.
-	Intercepted bool
+// service config can express them, and as plans for interceptors. intercepted reports whether the
+// channel has interceptors. Without them, gRPC's method configs apply to deep paths. O(n log n)
+// comparisons of the paths of n routes.
+func Compile(cfg *picker.Config, intercepted bool) ([]methodconfig.Config, *Plans) {
+	methods, inServiceConfig, notDeep := methodconfig.Compile(cfg, intercepted)
+	return methods, makePlans(cfg, inServiceConfig, notDeep)
 }
 
 // makePlans returns the plans for cfg, or nil if no RPC needs an interceptor. gRPC retries the RPCs
 // of routes that the service config expresses, and applies their timeouts unless they have filters,
 // whose time counts. An RPC that gRPC may retry still keeps its cluster.
-func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool, opts CompileOptions) *Plans {
+func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool) *Plans {
 	p := &Plans{
 		routes:   make([]*routePlans, len(cfg.Routes)),
 		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
 		byHeader: slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return len(r.Headers) > 0 }),
-
-		kept: kept{map[admissionKey]*admission{}, map[concurrencyKey]*concurrency{}},
-	}
-	planner := planner{cfg: cfg, kept: p.kept}
-	if opts.Before != nil {
-		planner.before = opts.Before.kept
 	}
 	needed, probing := false, methodconfig.ClustersWith(cfg, probesFirst)
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
-		rp := planner.plansFor(r, inServiceConfig[i])
+		rp := plansFor(cfg, r, inServiceConfig[i])
 		rp.markProbing(r, probing)
 		need := r.Retry != nil || slices.ContainsFunc(rp.plans(), (*plan).needed)
 		if need || p.drawn {
@@ -204,7 +163,7 @@ func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool, opts Compile
 		if !notDeep[i] {
 			continue
 		}
-		deep := planner.plansFor(r, false)
+		deep := plansFor(cfg, r, false)
 		deep.markProbing(r, probing)
 		if slices.ContainsFunc(deep.plans(), (*plan).needed) {
 			if p.deep == nil {
@@ -250,10 +209,10 @@ func (p *Plans) count(r *routePlans, inServiceConfig bool) {
 	slices.Sort(p.filters)
 }
 
-func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceConfig bool) *plan {
-	cfg, p := m.cfg, &plan{}
+func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, inServiceConfig bool) *plan {
+	p := &plan{}
 	for i := range cfg.Filters {
-		if in, ok := m.interceptorFor(&cfg.Filters[i], r, c); ok {
+		if in, ok := interceptorFor(&cfg.Filters[i], r, c); ok {
 			p.filters = append(p.filters, in)
 			p.session = p.session || in.session
 		}

@@ -28,7 +28,7 @@ func TestPlanOfEntry(t *testing.T) {
 		{Name: "off", Weight: 1, Overrides: off},
 	}}
 	cfg := &picker.Config{Routes: []picker.Route{*r}, Filters: []picker.Filter{{Name: "fault", Config: abort}}}
-	plans := (&planner{cfg: cfg}).plansFor(r, true)
+	plans := plansFor(cfg, r, true)
 	for cluster, want := range map[string]int{"twice": 3000, "on": 4000, "off": 0} {
 		got := 0
 		for range 4000 {
@@ -49,13 +49,11 @@ func TestPlainRoutes(t *testing.T) {
 	to := func(cluster string) []picker.WeightedCluster {
 		return []picker.WeightedCluster{{Name: cluster, Weight: 1}}
 	}
-	admission := admissionConfig()
-	off := admission
-	off.Enabled = false
+	abort := resource.Fault{Abort: &resource.FaultAbort{}, MaxActive: 1}
 	busy := picker.Route{
 		Path: picker.StringMatch{Kind: picker.MatchExact, Value: "/s/busy"}, Clusters: to("busy"), Hedge: true,
 		Retry:     &picker.RetryPolicy{On: []uint32{14}, MaxAttempts: 3, BaseBackoff: time.Second, MaxBackoff: time.Second, OtherHosts: true},
-		Overrides: map[string]any{"f": resource.FilterOverride{Config: &admission}},
+		Overrides: map[string]any{"f": resource.FilterOverride{Config: &abort}},
 	}
 	timed := picker.Route{Path: picker.StringMatch{Kind: picker.MatchExact, Value: "/s/timed"}, Headers: []picker.HeaderMatch{{Name: "x", Kind: picker.HeaderPresent}}, Timeout: &limit, Clusters: to("plain")}
 	plain := picker.Route{Clusters: to("plain")}
@@ -63,13 +61,13 @@ func TestPlainRoutes(t *testing.T) {
 		cfg := &picker.Config{
 			Routes:   routes,
 			Clusters: []*picker.Cluster{{Name: "busy", Leaves: []picker.Leaf{{Name: "busy", Retries: &picker.RetryLimit{Percent: 20}}}}, {Name: "plain"}},
-			Filters:  []picker.Filter{{Name: "f", Config: &off}},
+			Filters:  []picker.Filter{{Name: "f", Config: &resource.Fault{}}},
 		}
 		snapshot, err := picker.Build(nil, cfg, []picker.ClusterState{{Leaf: -1}, {Leaf: -1}}, picker.Env{Header: func(context.Context, string) []string { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, plans := Compile(cfg, CompileOptions{})
+		_, plans := Compile(cfg, false)
 		return &Table{Snapshot: snapshot, Config: cfg, Plans: plans}
 	}
 	allocs := func(table *Table, method string) float64 {
@@ -152,7 +150,7 @@ func TestPlansOfLongPaths(t *testing.T) {
 		if !reflect.DeepEqual(names, tt.names) || !reflect.DeepEqual(inServiceConfig, tt.inServiceConfig) {
 			t.Errorf("%s: method configs %q for routes %v, want %q for %v", tt.name, names, inServiceConfig, tt.names, tt.inServiceConfig)
 		}
-		plans := makePlans(&picker.Config{Routes: tt.routes}, inServiceConfig, notDeep, CompileOptions{})
+		plans := makePlans(&picker.Config{Routes: tt.routes}, inServiceConfig, notDeep)
 		for i, want := range tt.plans {
 			if has := plans != nil && plans.deep[int32(i)] != nil; has != want {
 				t.Errorf("%s: route %d has a plan of its own for long paths: %t, want %t", tt.name, i, has, want)

@@ -51,10 +51,10 @@ func TestSameClusters(t *testing.T) {
 
 // TestAskingPlans: only routes to clusters whose endpoints are asked need a plan for it.
 func TestAskingPlans(t *testing.T) {
-	if _, plans := Compile(askingConfig(), CompileOptions{}); plans != nil {
+	if _, plans := Compile(askingConfig(), false); plans != nil {
 		t.Errorf("the asynchronous mode has plans %v", plans)
 	}
-	_, plans := Compile(askingConfig("b"), CompileOptions{})
+	_, plans := Compile(askingConfig("b"), false)
 	if plans == nil || plans.routes[0] != nil || plans.routes[1] == nil || !plans.routes[1].all.needed() || len(plans.unapplied()) != 1 {
 		t.Errorf("plans are %+v", plans)
 	}

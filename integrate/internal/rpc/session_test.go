@@ -42,7 +42,7 @@ func shared(t *testing.T, clusters ...string) *Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, plans := Compile(cfg, CompileOptions{})
+	_, plans := Compile(cfg, false)
 	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans}
 }
 

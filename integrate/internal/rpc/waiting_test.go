@@ -107,6 +107,6 @@ func limitedTable(t *testing.T, l *Channel) *Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, plans := Compile(cfg, CompileOptions{})
+	_, plans := Compile(cfg, false)
 	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans, Channel: l}
 }
