@@ -66,15 +66,15 @@ func TestCoarseMean(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		c := NewClock(func() int64 { return int64(time.Since(begin)) + 1<<unitShift })
-		p, rng := NewPeers(nil, 1, time.Second), newRand(1)
-		var e Timing
+		p, rng := newPeers(nil, 1, time.Second), newRand(1)
+		var e timing
 		sum, count, coarse := 0., 0., 0
 		for range 20000 {
-			e.Latency(c.Now(), p)
-			e.Begin(c.Now())
+			e.meanLatency(c.Now(), p)
+			e.begin(c.Now())
 			d := time.Duration(20+rng.IntN(60)) * time.Microsecond
 			pass(d)
-			e.End(c.Now(), CallOK)
+			e.end(c.Now(), CallOK)
 			sum, count = sum+units(d), count+1
 			if c.coarse.Load() != 0 {
 				coarse++
@@ -83,7 +83,7 @@ func TestCoarseMean(t *testing.T) {
 		if coarse < 15000 {
 			t.Errorf("coarse for %d of 20000 RPCs", coarse)
 		}
-		if got, want := float64(e.Latency(c.Now()+p.interval, p)), sum/count; got < .9*want || got > 1.15*want {
+		if got, want := float64(e.meanLatency(c.Now()+p.interval, p)), sum/count; got < .9*want || got > 1.15*want {
 			t.Errorf("mean latency %v, want about %v", got, want)
 		}
 	})

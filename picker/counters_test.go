@@ -97,7 +97,7 @@ func TestMoveTo(t *testing.T) {
 			}
 			inFlight := func(e *EndpointState) int {
 				if e.TimesRPCs() {
-					return e.binding.timing.InFlight()
+					return e.binding.timing.inFlight()
 				}
 				return int(e.inFlight.Load())
 			}

@@ -49,7 +49,7 @@
 //	Load           RPCs issued, succeeded, failed of a locality, for LRS and EDF
 //	Counter        RPCs dropped by a category, rejected by the breaker
 //	EndpointState  the counters above to update at the end of an RPC; RPCs in flight, if
-//	               the policy compares them, or their Timing; the weight that the endpoint
+//	               the policy compares them, or their timing; the weight that the endpoint
 //	               reports
 //	ProbePool      the loads that the endpoints of a group reported, and how often each
 //	               report was used

@@ -269,7 +269,7 @@ func compareFloat(a, b float64) int {
 // otherwise 0.
 func (e *EndpointState) InFlight() int {
 	if e.binding != nil && e.binding.timing != nil {
-		return e.binding.timing.InFlight()
+		return e.binding.timing.inFlight()
 	}
 	return int(e.inFlight.Load())
 }

@@ -6,7 +6,7 @@ package picker
 import "errors"
 
 // A leastLatency picks the cheaper of two randomly sampled endpoints (PolicyLeastLatency). The
-// cost is the recent latency times the RPCs in flight, including the new one (Timing.Cost).
+// cost is the recent latency times the RPCs in flight, including the new one (timing.cost).
 //
 // Least request compares only RPCs in flight. If there are many clients, each has few RPCs in
 // flight, mostly zero, so these counts carry little information. Latencies of the last ten
@@ -20,7 +20,7 @@ import "errors"
 type leastLatency struct {
 	sampler
 	clock      *Clock
-	peers      *Peers
+	peers      *peers
 	meanWeight float32
 }
 
@@ -41,7 +41,7 @@ func (b *builder) leastLatency(g *group, in *groupInput, c *cluster, policy *Pol
 	for i := range b.inputs {
 		ready += b.inputs[i].count[Ready]
 	}
-	c.peers = NewPeers(c.peers, ready, policy.Latency.Decay)
+	c.peers = newPeers(c.peers, ready, policy.Latency.Decay)
 	l.peers = c.peers
 	g.rule, g.latency = byLeastLatency, l
 	return nil
@@ -59,13 +59,13 @@ func (l *leastLatency) pick(r uint64) int32 {
 	return best.index
 }
 
-// cost returns the cost of an RPC to a candidate: Timing.Cost, divided by weight.
+// cost returns the cost of an RPC to a candidate: timing.cost, divided by weight.
 func (l *leastLatency) cost(c *candidate, now int64) float32 {
 	t := c.endpoint.binding.timing
 	if l.alias == nil {
-		return t.Cost(now, l.peers)
+		return t.cost(now, l.peers)
 	}
-	return t.Latency(now, l.peers) * (1 + float32(t.InFlight())*l.meanWeight/float32(c.weight))
+	return t.meanLatency(now, l.peers) * (1 + float32(t.inFlight())*l.meanWeight/float32(c.weight))
 }
 
 // odds returns for each candidate the probability that the next RPC goes to it, and renews

@@ -54,7 +54,7 @@ func TestLeastLatencyOracle(t *testing.T) {
 				x := new(big.Int).SetUint64(draw(r, drawCandidate+k))
 				x.Rsh(x.Mul(x, big.NewInt(int64(len(ready)))), 64)
 				i := ready[x.Int64()]
-				cost := float64(list[i].binding.timing.Latency(now, l.peers)) * float64(load[i]+1)
+				cost := float64(list[i].binding.timing.meanLatency(now, l.peers)) * float64(load[i]+1)
 				if want < 0 || cost < least*(1-1e-6) {
 					want, least = i, cost
 				}

@@ -32,7 +32,7 @@ type placementSpec struct {
 }
 
 // spec returns the placementSpec of the policy, with ring sizes capped at limit. Tables have a
-// limit of their own, ringhash.MaxTableSize, and larger ones are rejected: a table of the
+// limit of their own, ringhash.tableSizeLimit, and larger ones are rejected: a table of the
 // largest prime below the limit would be a different placement.
 func (p *RingPolicy) spec(kind PolicyKind, limit uint64) (placementSpec, error) {
 	s := placementSpec{kind: kind, minSize: p.MinSize}

@@ -231,7 +231,7 @@ func (v *probeView) best(first int) int {
 // now returns the load of the entry's endpoint as known to this client: the answer, adjusted by
 // the client's own RPCs since then.
 func (e *probeEntry) now() float64 {
-	return max(0, e.load+float64(int32(e.timing.InFlight())-e.own)*e.share)
+	return max(0, e.load+float64(int32(e.timing.inFlight())-e.own)*e.share)
 }
 
 // use counts a pick by entry i, and reports whether the entry was still usable.

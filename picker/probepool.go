@@ -84,7 +84,7 @@ type probeView struct {
 type probeEntry struct {
 	probe    *probe
 	endpoint *EndpointState
-	timing   *Timing // of endpoint
+	timing   *timing // of endpoint
 	index    int32   // in the group
 	own      int32
 	load     float64

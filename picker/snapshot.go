@@ -52,7 +52,7 @@ type cluster struct {
 	// of the cluster inherits it from the previous one.
 	issued *Counter
 	// peers has the mean latency, if the policy uses it. It is inherited as well.
-	peers *Peers
+	peers *peers
 
 	name    string
 	version uint64

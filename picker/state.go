@@ -116,7 +116,7 @@ type Binding struct {
 	unreported    bool    // a copy from load, which saves Finish a memory access
 	countInFlight bool    // Begin and Finish maintain EndpointState.inFlight
 	clock         *Clock  // nil if RPCs are not timed
-	timing        *Timing // of the endpoint, if RPCs are timed
+	timing        *timing // of the endpoint, if RPCs are timed
 }
 
 // NewBinding returns the Binding of a locality with its Load and the Breaker of its cluster.
@@ -137,7 +137,7 @@ func NewTimedBinding(load *Load, breaker *Breaker, clock *Clock) *Binding {
 // A timedBinding is the Binding of one endpoint, on the cache line that its RPCs write anyway.
 type timedBinding struct {
 	Binding
-	timing Timing
+	timing timing
 }
 
 // Bind sets the counters of the endpoint's RPCs. It must be called only once, since the end of
@@ -168,7 +168,7 @@ func (e *EndpointState) beginTimed(now int64) {
 	if !b.unreported {
 		b.load.issue()
 	}
-	b.timing.Begin(now)
+	b.timing.begin(now)
 }
 
 // begin implements Begin for other endpoints.
@@ -212,7 +212,7 @@ func (e *EndpointState) FinishTimed(r CallResult) {
 		if !b.unreported {
 			b.load.finish(r)
 		}
-		b.timing.End(b.clock.Now(), r)
+		b.timing.end(b.clock.Now(), r)
 		return
 	}
 	e.Finish(r)
@@ -230,7 +230,7 @@ func (e *EndpointState) MoveTo(other *EndpointState) {
 		e.inFlight.Add(-1)
 	}
 	if b.timing != nil {
-		b.timing.End(b.clock.Now(), CallNotSent)
+		b.timing.end(b.clock.Now(), CallNotSent)
 	}
 	other.Begin()
 }

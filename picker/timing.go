@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Timing estimates an endpoint's latency from the RPCs of one client, by Little's law. Over
+// A timing estimates an endpoint's latency from the RPCs of one client, by Little's law. Over
 // any time
 //
 //	mean latency = ∫ RPCs in flight dt / RPCs ended
@@ -28,10 +28,10 @@ import (
 // failed RPC counts like an RPC that has to be repeated, so a server that fails immediately
 // does not look fast.
 //
-// The zero Timing is ready to use. It must not be copied. It is safe for concurrent use. Its
+// The zero timing is ready to use. It must not be copied. It is safe for concurrent use. Its
 // fields share one cache line. Picks that find the estimate outdated renew it, one at a time,
 // while concurrent picks use the old one.
-type Timing struct {
+type timing struct {
 	// sums has the number of RPCs in flight in its low bits, and the sum of times, which wraps
 	// around, in the other bits. As a single word they are consistent.
 	sums    atomic.Uint64
@@ -64,12 +64,12 @@ const (
 	unmeasuredWeight = .01
 )
 
-// Begin counts an RPC that begins at time now.
-func (t *Timing) Begin(now int64) { t.sums.Add(1 - uint64(now)<<inFlightBits) }
+// begin counts an RPC that begins at time now.
+func (t *timing) begin(now int64) { t.sums.Add(1 - uint64(now)<<inFlightBits) }
 
-// End ends an RPC. An RPC that was never sent is not measured. The duration of a canceled RPC is
+// end ends an RPC. An RPC that was never sent is not measured. The duration of a canceled RPC is
 // the time until its cancelation, a lower bound.
-func (t *Timing) End(now int64, r CallResult) {
+func (t *timing) end(now int64, r CallResult) {
 	t.sums.Add(uint64(now)<<inFlightBits - 1)
 	switch r {
 	case CallOK, CallCanceled:
@@ -79,11 +79,11 @@ func (t *Timing) End(now int64, r CallResult) {
 	}
 }
 
-// InFlight returns the number of RPCs in flight: at most about a million.
-func (t *Timing) InFlight() int { return int(t.sums.Load() & inFlightMask) }
+// inFlight returns the number of RPCs in flight: at most about a million.
+func (t *timing) inFlight() int { return int(t.sums.Load() & inFlightMask) }
 
-// Latency returns the estimate, in units of Clock, and renews it if it is outdated.
-func (t *Timing) Latency(now int64, p *Peers) float32 {
+// meanLatency returns the estimate, in units of Clock, and renews it if it is outdated.
+func (t *timing) meanLatency(now int64, p *peers) float32 {
 	if due := t.due.Load(); now >= due && t.due.CompareAndSwap(due, renewing) {
 		t.renew(now, p)
 	}
@@ -92,22 +92,22 @@ func (t *Timing) Latency(now int64, p *Peers) float32 {
 
 // estimate returns the current estimate; 0 until an RPC has ended, since the estimate has no
 // measurement of the endpoint before.
-func (t *Timing) estimate() time.Duration {
+func (t *timing) estimate() time.Duration {
 	if t.results.Load() == 0 {
 		return 0
 	}
 	return time.Duration(math.Float32frombits(t.latency.Load()) * (1 << unitShift))
 }
 
-// Cost returns the cost of an RPC that begins now: the increase of the total time of all RPCs
+// cost returns the cost of an RPC that begins now: the increase of the total time of all RPCs
 // to the endpoint, given its recent latency. The endpoint with the least cost should be picked.
 // Two atomic loads, unless the estimate must be renewed; does not allocate.
-func (t *Timing) Cost(now int64, p *Peers) float32 {
-	return t.Latency(now, p) * float32(1+t.sums.Load()&inFlightMask)
+func (t *timing) cost(now int64, p *peers) float32 {
+	return t.meanLatency(now, p) * float32(1+t.sums.Load()&inFlightMask)
 }
 
 // renew renews the estimate. The caller has set due.
-func (t *Timing) renew(now int64, p *Peers) {
+func (t *timing) renew(now int64, p *peers) {
 	sums, results := t.sums.Load(), t.results.Load()
 	n := sums & inFlightMask
 	area := (n*uint64(now) + sums>>inFlightBits) & areaMask
@@ -136,7 +136,7 @@ func (t *Timing) renew(now int64, p *Peers) {
 
 // busyFor returns the integral since the last renewal. Goroutines read slightly different
 // times, so it can be negative. The deficit is left for the next renewal.
-func (t *Timing) busyFor(area, n uint64, passed int64) float64 {
+func (t *timing) busyFor(area, n uint64, passed int64) float64 {
 	d := int64((area-t.area)<<inFlightBits) >> inFlightBits
 	if float64(n)*float64(passed) > areaMask/2 { // it has wrapped around
 		t.area = area
@@ -149,19 +149,19 @@ func (t *Timing) busyFor(area, n uint64, passed int64) float64 {
 	return float64(d)
 }
 
-// Peers is the state that the Timings of a group of endpoints share: the decay of their estimates
+// peers is the state that the Timings of a group of endpoints share: the decay of their estimates
 // and their mean latency. It is safe for concurrent use.
-type Peers struct {
+type peers struct {
 	mean     *atomic.Uint64 // decaying: the integral and the count of all peers, two float32
 	decay    float64        // time constant of the decay, in units of Clock
 	interval int64          // between renewals of an estimate, in units of Clock
 	count    float64
 }
 
-// NewPeers returns the Peers of count endpoints whose estimates decay with the given time
+// newPeers returns the peers of count endpoints whose estimates decay with the given time
 // constant. It inherits the mean of before, which may be nil.
-func NewPeers(before *Peers, count int, decay time.Duration) *Peers {
-	p := &Peers{
+func newPeers(before *peers, count int, decay time.Duration) *peers {
+	p := &peers{
 		decay: units(decay),
 		count: float64(count),
 		// A thousandth of the decay, or a millisecond: more frequent renewals hardly change the
@@ -176,7 +176,7 @@ func NewPeers(before *Peers, count int, decay time.Duration) *Peers {
 
 // add adds the results of one peer, over a time of x time constants, to the mean and returns
 // the mean.
-func (p *Peers) add(busy, ended, x float64) (mean float64) {
+func (p *peers) add(busy, ended, x float64) (mean float64) {
 	for {
 		old := p.mean.Load()
 		keep := math.Exp(-x / p.count) // each of the peers contributes a part of the time

@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// slowTiming is Timing with a record of each RPC.
+// slowTiming is a timing with a record of each RPC.
 type slowTiming struct {
 	rpcs                 []slowRPC
 	at                   int64
@@ -57,34 +57,34 @@ func TestTimingOracle(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := newRand(seed)
 		decay := pick(rng, 5*time.Millisecond, time.Second, 10*time.Second)
-		p := NewPeers(nil, 1+rng.IntN(5), decay)
-		e, slow, now := &Timing{}, &slowTiming{}, 1+rng.Int64N(1<<50)
-		e.Latency(now, p)
+		p := newPeers(nil, 1+rng.IntN(5), decay)
+		e, slow, now := &timing{}, &slowTiming{}, 1+rng.Int64N(1<<50)
+		e.meanLatency(now, p)
 		slow.renew(now, units(decay), 0)
 		var running []int
 		for step := range 400 {
 			now += 1 + rng.Int64N(pick(rng, 10, 1000, int64(units(decay))/50+2, int64(units(decay))))
 			if len(running) == 0 || rng.IntN(2) == 0 {
-				e.Begin(now)
+				e.begin(now)
 				running = append(running, len(slow.rpcs))
 				slow.rpcs = append(slow.rpcs, slowRPC{begin: now})
 			} else {
 				k := rng.IntN(len(running))
 				r := CallResult(rng.IntN(4))
-				e.End(now, r)
+				e.end(now, r)
 				slow.rpcs[running[k]].end, slow.rpcs[running[k]].result = now, r
 				running[k] = running[len(running)-1]
 				running = running[:len(running)-1]
 			}
-			if e.InFlight() != len(running) {
-				t.Fatalf("seed %d, step %d: %d in flight, want %d", seed, step, e.InFlight(), len(running))
+			if e.inFlight() != len(running) {
+				t.Fatalf("seed %d, step %d: %d in flight, want %d", seed, step, e.inFlight(), len(running))
 			}
 			if rng.IntN(3) > 0 {
 				continue
 			}
 			now++
 			due := e.due.Load()
-			got := float64(e.Latency(now, p))
+			got := float64(e.meanLatency(now, p))
 			if now < due {
 				continue
 			}
@@ -98,65 +98,65 @@ func TestTimingOracle(t *testing.T) {
 // A hanging RPC makes the endpoint slow before it has ended, and the estimate is renewed no
 // more often than configured.
 func TestTimingHangs(t *testing.T) {
-	p, e, ms := NewPeers(nil, 2, 10*time.Second), &Timing{}, int64(units(time.Millisecond))
+	p, e, ms := newPeers(nil, 2, 10*time.Second), &timing{}, int64(units(time.Millisecond))
 	now := int64(1)
 	for range 1000 {
-		e.Latency(now, p)
-		e.Begin(now)
+		e.meanLatency(now, p)
+		e.begin(now)
 		now += 10 * ms
-		e.End(now, CallOK)
+		e.end(now, CallOK)
 	}
-	before := e.Latency(now, p)
+	before := e.meanLatency(now, p)
 	if math.Abs(float64(before)/float64(10*ms)-1) > .01 {
 		t.Fatalf("latency of %v units, want 10 ms, %d", before, 10*ms)
 	}
-	e.Begin(now)
-	if got := e.Cost(now, p); got != 2*before {
+	e.begin(now)
+	if got := e.cost(now, p); got != 2*before {
 		t.Errorf("cost with one in flight %v, want %v", got, 2*before)
 	}
-	if got := e.Latency(now+9*ms, p); got != before {
+	if got := e.meanLatency(now+9*ms, p); got != before {
 		t.Errorf("latency %v before it was due, want %v", got, before)
 	}
-	if got := e.Latency(now+5000*ms, p); got < 1.5*before {
+	if got := e.meanLatency(now+5000*ms, p); got < 1.5*before {
 		t.Errorf("latency %v after an RPC has hung for 5 s, %v before", got, before)
 	}
 }
 
 // Unknown and outdated latencies count as average.
 func TestTimingUnknown(t *testing.T) {
-	p, ms := NewPeers(nil, 3, time.Second), int64(units(time.Millisecond))
-	var fast, slow, fresh Timing
-	if got := fresh.Latency(1, p); math.Abs(float64(got)/units(unmeasured)-1) > .01 {
+	p, ms := newPeers(nil, 3, time.Second), int64(units(time.Millisecond))
+	var fast, slow, fresh timing
+	if got := fresh.meanLatency(1, p); math.Abs(float64(got)/units(unmeasured)-1) > .01 {
 		t.Errorf("latency %v where nothing is known, want %v", got, units(unmeasured))
 	}
 	if got := fresh.estimate(); got != 0 {
 		t.Errorf("latency %v of an endpoint without RPCs, want none", got)
 	}
 	now := int64(1)
-	run := func(e *Timing, d int64, r CallResult) {
-		e.Begin(now)
+	run := func(e *timing, d int64, r CallResult) {
+		e.begin(now)
 		now += d
-		e.End(now, r)
-		e.Latency(now, p)
+		e.end(now, r)
+		e.meanLatency(now, p)
 	}
 	for range 200 {
 		run(&fast, 2*ms, CallOK)
 		run(&slow, 30*ms, CallOK)
 	}
-	f, s := fast.Latency(now, p), slow.Latency(now, p)
+	f, s := fast.meanLatency(now, p), slow.meanLatency(now, p)
 	if got := slow.estimate(); got < 25*time.Millisecond || got > 35*time.Millisecond {
 		t.Errorf("latency %v of RPCs of 30 ms", got)
 	}
-	fresh = Timing{}
-	if got := fresh.Latency(now, p); got < 2*f || got > s/1.5 {
+	fresh = timing{}
+	if got := fresh.meanLatency(now, p); got < 2*f || got > s/1.5 {
 		t.Errorf("latency %v of a new endpoint beside %v and %v", got, f, s)
 	}
 	for range 3 {
 		now += 30000 * ms
-		fast.Latency(now, p)
-		slow.Latency(now, p)
+		fast.meanLatency(now, p)
+		slow.meanLatency(now, p)
 	}
-	if a, b := fast.Latency(now, p), slow.Latency(now, p); math.Abs(float64(a/b)-1) > .01 {
+	if a, b := fast.meanLatency(now, p), slow.meanLatency(now, p); math.Abs(float64(a/b)-1) > .01 {
 		t.Errorf("latencies %v and %v after 90 time constants, want the same", a, b)
 	}
 }
@@ -164,7 +164,7 @@ func TestTimingUnknown(t *testing.T) {
 // The mean decays by the time that passes, however many peers there are.
 func TestPeersDecay(t *testing.T) {
 	for _, n := range []int{1, 2, 30} {
-		p := NewPeers(nil, n, time.Second)
+		p := newPeers(nil, n, time.Second)
 		p.add(1e9, 1e6, 0)
 		for range 10 {
 			for range n {
@@ -179,28 +179,28 @@ func TestPeersDecay(t *testing.T) {
 
 // A server that fails at once is not fast, and RPCs that were never sent say nothing.
 func TestTimingFails(t *testing.T) {
-	p, ms := NewPeers(nil, 3, 10*time.Second), int64(units(time.Millisecond))
-	var fails, works, gone Timing
+	p, ms := newPeers(nil, 3, 10*time.Second), int64(units(time.Millisecond))
+	var fails, works, gone timing
 	now := int64(1)
 	for i := range 1000 {
-		for _, e := range []*Timing{&fails, &works, &gone} {
-			e.Latency(now, p)
-			e.Begin(now)
+		for _, e := range []*timing{&fails, &works, &gone} {
+			e.meanLatency(now, p)
+			e.begin(now)
 		}
-		gone.End(now, CallNotSent)
+		gone.end(now, CallNotSent)
 		if i%2 == 0 {
-			fails.End(now, CallFailed)
+			fails.end(now, CallFailed)
 		} else {
-			fails.End(now, CallOK)
+			fails.end(now, CallOK)
 		}
 		now += 10 * ms
-		works.End(now, CallOK)
+		works.end(now, CallOK)
 	}
-	w := works.Latency(now, p)
-	if f := fails.Latency(now, p); f < w {
+	w := works.meanLatency(now, p)
+	if f := fails.meanLatency(now, p); f < w {
 		t.Errorf("latency %v of one that fails every other RPC at once, %v of one that works", f, w)
 	}
-	if g := gone.Latency(now, p); g < w/3 || g > 3*w {
+	if g := gone.meanLatency(now, p); g < w/3 || g > 3*w {
 		t.Errorf("latency %v of one to which nothing was sent, %v of another", g, w)
 	}
 }
@@ -208,37 +208,37 @@ func TestTimingFails(t *testing.T) {
 // Sums that wrap, and clocks that goroutines read one after the other, make no estimate
 // that is out of bounds.
 func TestTimingBounds(t *testing.T) {
-	p := NewPeers(nil, 1, 10*time.Second)
-	var e Timing
+	p := newPeers(nil, 1, 10*time.Second)
+	var e timing
 	now := int64(1) << 50
-	e.Latency(now, p)
+	e.meanLatency(now, p)
 	for range 1000 {
-		e.Begin(now + 5) // ahead of the goroutine that renews next
+		e.begin(now + 5) // ahead of the goroutine that renews next
 	}
 	now += p.interval
 	e.area += 1 << 24 // more than has come together
-	if e.Latency(now, p); e.busy != 0 {
+	if e.meanLatency(now, p); e.busy != 0 {
 		t.Errorf("RPCs have taken %v before they began", e.busy)
 	}
 	now += int64(units(365 * 24 * time.Hour)) // 1000 RPCs for a year are more than a sum holds
-	e.Latency(now, p)
+	e.meanLatency(now, p)
 	if want := 1000 * units(10*time.Second); math.Abs(e.busy/want-1) > .01 {
 		t.Errorf("RPCs have taken %v of late after a year, want %v", e.busy, want)
 	}
 	now -= 1 << 30 // as no clock does
 	e.due.Store(0)
-	if again := float64(e.Latency(now, p)); !(again > 0) || math.IsInf(again, 0) {
+	if again := float64(e.meanLatency(now, p)); !(again > 0) || math.IsInf(again, 0) {
 		t.Errorf("latency %v when the clock went back", again)
 	}
-	if e.InFlight() != 1000 {
-		t.Errorf("%d in flight, want 1000", e.InFlight())
+	if e.inFlight() != 1000 {
+		t.Errorf("%d in flight, want 1000", e.inFlight())
 	}
 }
 
-// Any number of goroutines use a Timing.
+// Any number of goroutines use a timing.
 func TestTimingConcurrent(t *testing.T) {
-	p := NewPeers(nil, 4, time.Second)
-	timings := make([]Timing, 4)
+	p := newPeers(nil, 4, time.Second)
+	timings := make([]timing, 4)
 	begin := time.Now()
 	clock := NewClock(func() int64 { return int64(time.Since(begin)) + 1 })
 	var all sync.WaitGroup
@@ -247,17 +247,17 @@ func TestTimingConcurrent(t *testing.T) {
 			rng := newRand(g)
 			for range 20000 {
 				e := &timings[rng.IntN(len(timings))]
-				if c := e.Cost(clock.Now(), p); !(c >= 0) || math.IsInf(float64(c), 0) {
+				if c := e.cost(clock.Now(), p); !(c >= 0) || math.IsInf(float64(c), 0) {
 					t.Errorf("cost %v", c)
 				}
-				e.Begin(clock.Now())
-				e.End(clock.Now(), CallResult(rng.IntN(3)))
+				e.begin(clock.Now())
+				e.end(clock.Now(), CallResult(rng.IntN(3)))
 			}
 		})
 	}
 	all.Wait()
 	for i := range timings {
-		if n := timings[i].InFlight(); n != 0 {
+		if n := timings[i].inFlight(); n != 0 {
 			t.Errorf("%d in flight at the end", n)
 		}
 	}
@@ -271,13 +271,13 @@ func TestTimingSize(t *testing.T) {
 }
 
 func TestTimingAllocs(t *testing.T) {
-	p, now := NewPeers(nil, 1, time.Second), int64(0)
-	var e Timing
+	p, now := newPeers(nil, 1, time.Second), int64(0)
+	var e timing
 	if n := testing.AllocsPerRun(1000, func() {
 		now += 300 // some renew
-		e.Cost(now, p)
-		e.Begin(now)
-		e.End(now+100, CallOK)
+		e.cost(now, p)
+		e.begin(now)
+		e.end(now+100, CallOK)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -98,7 +98,7 @@ func TestRingMovesLittle(t *testing.T) {
 	for _, fn := range funcs {
 		for _, test := range tests {
 			hosts := benchHosts(test.hosts)
-			full := mustNew(t, hosts, test.size, MaxSize, fn)
+			full := mustNew(t, hosts, test.size, sizeLimit, fn)
 			mean := 0.0
 			const sample = 6
 			for i := range sample {

@@ -14,8 +14,8 @@ const (
 	// to NewMaglev if no size is configured.
 	DefaultTableSize = 65537
 
-	// MaxTableSize is the largest size of a Maglev table that Envoy accepts.
-	MaxTableSize = 5000011
+	// tableSizeLimit is the largest size of a Maglev table that Envoy accepts.
+	tableSizeLimit = 5000011
 )
 
 // Maglev is a Maglev table (Eisenbud et al., NSDI 2016) with Envoy's placement and weights.
@@ -34,7 +34,7 @@ type Maglev struct {
 	wide   []uint32
 }
 
-// NewMaglev builds the table of hosts. Its size must be a prime not larger than [MaxTableSize];
+// NewMaglev builds the table of hosts. Its size must be a prime not larger than 5000011;
 // [DefaultTableSize] suits up to some hundred hosts, and a host may get no slot when there are
 // more hosts than slots.
 //
@@ -65,8 +65,8 @@ func NewMaglev(hosts []Host, size uint64, fn Func) (*Maglev, error) {
 
 func validateTableSize(size uint64) error {
 	switch {
-	case size > MaxTableSize: // before isPrime, which is slow for 2^64-1
-		return fmt.Errorf("ringhash: maglev table size %d exceeds %d", size, MaxTableSize)
+	case size > tableSizeLimit: // before isPrime, which is slow for 2^64-1
+		return fmt.Errorf("ringhash: maglev table size %d exceeds %d", size, tableSizeLimit)
 	case !isPrime(size):
 		return fmt.Errorf("ringhash: maglev table size %d is not prime", size)
 	}

@@ -162,13 +162,13 @@ func TestMaglevSameKey(t *testing.T) {
 // The modulus by multiplication is exact.
 func TestMaglevSlot(t *testing.T) {
 	rng := newRand(15)
-	for size := uint64(2); size <= MaxTableSize; size = size*3/2 + 1 {
+	for size := uint64(2); size <= tableSizeLimit; size = size*3/2 + 1 {
 		for !isPrime(size) {
 			size++
 		}
 		checkSlot(t, rng, size)
 	}
-	checkSlot(t, rng, MaxTableSize)
+	checkSlot(t, rng, tableSizeLimit)
 	checkSlot(t, rng, DefaultTableSize)
 }
 
@@ -206,7 +206,7 @@ func TestIsPrime(t *testing.T) {
 			composite[m] = true
 		}
 	}
-	for _, n := range []uint64{2, DefaultTableSize, MaxTableSize} {
+	for _, n := range []uint64{2, DefaultTableSize, tableSizeLimit} {
 		if err := validateTableSize(n); err != nil {
 			t.Error(err)
 		}

@@ -41,7 +41,7 @@ func TestErrors(t *testing.T) {
 		{ring(ok, 0, 10, XXH64), "ringhash: minimum ring size is 0, must be at least 1"},
 		{ring(ok, 1, 0, XXH64), "ringhash: maximum ring size is 0, must be at least 1"},
 		{ring(ok, 11, 10, XXH64), "ringhash: minimum ring size 11 exceeds maximum ring size 10"},
-		{ring(ok, 1, MaxSize+1, XXH64), "ringhash: maximum ring size 8388609 exceeds 8388608"},
+		{ring(ok, 1, sizeLimit+1, XXH64), "ringhash: maximum ring size 8388609 exceeds 8388608"},
 		{ring(ok, math.MaxUint64, math.MaxUint64, XXH64), "ringhash: maximum ring size 18446744073709551615 exceeds 8388608"},
 		{ring(ok, 1, 10, 2), "ringhash: unknown hash function 2"},
 
@@ -129,7 +129,7 @@ func TestRoundingBeyondMaximum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := apportion(members, sum, MaxSize, MaxSize), 8388609; got != want {
+	if got, want := apportion(members, sum, sizeLimit, sizeLimit), 8388609; got != want {
 		t.Errorf("1000 hosts take %d entries, want %d", got, want)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"iter"
 )
 
-// MaxSize is the maximum configurable ring size (T-RING-5).
-const MaxSize = 8 << 20
+// sizeLimit is the maximum configurable ring size (T-RING-5).
+const sizeLimit = 8 << 20
 
 // Ring is a consistent-hash ring (gRFC A42): each host owns points on the circle of 64-bit
 // hashes, and a request belongs to the first point at or after its hash. A Ring is immutable
@@ -32,7 +32,7 @@ type Ring struct {
 // maxSize taking precedence; hosts of small weight may get no entry when maxSize is too small
 // to represent them all.
 //
-// The sizes must satisfy 1 <= minSize <= maxSize <= [MaxSize]. A caller with a lower cap of its
+// The sizes must satisfy 1 <= minSize <= maxSize <= 8388608. A caller with a lower cap of its
 // own, such as the 4096 of gRFC A42, validates first and then passes min(minSize, cap) and
 // min(maxSize, cap) (T-RING-5).
 //
@@ -61,8 +61,8 @@ func validateSizes(minSize, maxSize uint64) error {
 		return errors.New("ringhash: maximum ring size is 0, must be at least 1")
 	case minSize > maxSize:
 		return fmt.Errorf("ringhash: minimum ring size %d exceeds maximum ring size %d", minSize, maxSize)
-	case maxSize > MaxSize:
-		return fmt.Errorf("ringhash: maximum ring size %d exceeds %d", maxSize, MaxSize)
+	case maxSize > sizeLimit:
+		return fmt.Errorf("ringhash: maximum ring size %d exceeds %d", maxSize, sizeLimit)
 	}
 	return nil
 }

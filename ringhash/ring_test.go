@@ -100,7 +100,7 @@ func TestEnvoyRings(t *testing.T) {
 		weights          []uint32 // of 127.0.0.1:90, :91 and so on
 		want             []slowEntry
 	}{
-		{"Basic", 12, MaxSize, []uint32{1, 1, 1, 1, 1, 1}, []slowEntry{
+		{"Basic", 12, sizeLimit, []uint32{1, 1, 1, 1, 1, 1}, []slowEntry{
 			{833437586790550860, 4}, {928266305478181108, 2}, {1033482794131418490, 0},
 			{3551244743356806947, 5}, {3851675632748031481, 3}, {5583722120771150861, 1},
 			{6311230543546372928, 1}, {7700377290971790572, 3}, {13144177310400110813, 5},
@@ -245,7 +245,7 @@ func TestAllHostsWithSameKey(t *testing.T) {
 		hosts[i] = Host{"same", 1}
 	}
 	for _, fn := range funcs {
-		r := mustNew(t, hosts, 4*uint64(len(hosts)), MaxSize, fn)
+		r := mustNew(t, hosts, 4*uint64(len(hosts)), sizeLimit, fn)
 		checkInvariants(t, r)
 		if got := r.Pick(12345); got != 0 {
 			t.Errorf("Pick(12345) = %d, want 0", got)

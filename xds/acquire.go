@@ -38,10 +38,10 @@ func Acquire(cfg *bootstrap.Config, opts Options) *Client {
 	cfg.LogTo(opts.Logger)
 	c, differs := acquire(cfg, opts.withDefaults())
 	if differs != "" {
-		loggerOr(opts.Logger).Info("xdslb: opening another stream to the same xDS servers, since an option differs", "option", differs, "node", c.NodeID())
+		loggerOr(opts.Logger).Info("xdslb: opening another stream to the same xDS servers, since an option differs", "option", differs, "node", c.nodeID())
 	}
 	if c.shareLogger(opts.Logger) {
-		opts.Logger.Info("xdslb: the client of these xDS servers is shared and uses its first Logger", "node", c.NodeID())
+		opts.Logger.Info("xdslb: the client of these xDS servers is shared and uses its first Logger", "node", c.nodeID())
 	}
 	return c
 }

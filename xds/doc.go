@@ -162,7 +162,7 @@
 //
 // These functions return copies, at any time:
 //
-//   - [Clients] returns the clients of the process; NodeID, Bootstrap and Targets identify them.
+//   - [Clients] returns the clients of the process; Node and Targets identify them.
 //   - Client.Resources returns the resources: the state, the version in use, and
 //     the version that was rejected (A40). Package csds serves it.
 //   - Client.Servers returns the servers: whether they are connected, failures, and messages, bytes,

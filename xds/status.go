@@ -11,8 +11,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
 // Clients returns the clients of the process, oldest first, including clients that linger.
@@ -28,11 +26,8 @@ func Clients() []*Client {
 	return all
 }
 
-// Bootstrap returns the bootstrap of the client.
-func (c *Client) Bootstrap() *bootstrap.Config { return c.cfg }
-
-// NodeID returns the node id, which identifies the client in control planes.
-func (c *Client) NodeID() string { return c.node.GetId() }
+// nodeID returns the node id, which identifies the client in control planes.
+func (c *Client) nodeID() string { return c.node.GetId() }
 
 // Node returns a copy of the node in requests.
 func (c *Client) Node() *corev3.Node { return proto.CloneOf(c.node) }

@@ -38,15 +38,15 @@ func TestClients(t *testing.T) {
 			}
 			c := Acquire(cfg, Options{Linger: -1})
 			want = append(want, c)
-			if c.NodeID() != fmt.Sprint(t.Name(), " ", i) || c.Bootstrap() != cfg || c.Node().GetUserAgentName() != "xdslb" {
-				t.Errorf("node id %q, node %v, bootstrap %v", c.NodeID(), c.Node(), c.Bootstrap())
+			if c.nodeID() != fmt.Sprint(t.Name(), " ", i) || c.Node().GetUserAgentName() != "xdslb" {
+				t.Errorf("node id %q, node %v", c.nodeID(), c.Node())
 			}
 		}
 		if got := Clients(); !slices.Equal(got[before:], want) {
 			t.Errorf("clients = %v, want %v", got[before:], want)
 		}
 		want[0].Node().Id = "changed"
-		if want[0].NodeID() == "changed" {
+		if want[0].nodeID() == "changed" {
 			t.Error("Node is no copy")
 		}
 		for _, c := range want {

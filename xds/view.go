@@ -77,7 +77,7 @@ func (v View) Waiting(listener, authority string) error {
 	return nil
 }
 
-// Events returns the latest events of a target, oldest first, up to [eventlog.Size]. It is
+// Events returns the latest events of a target, oldest first, up to [eventlog.size]. It is
 // empty if the target is not watched. Shared events are in the journal of each target that they
 // concern: an event about a resource in the targets that depend on it, an event about a
 // server in the targets with resources from it. Repeated events, as while a server

@@ -257,7 +257,7 @@ func (t *explanationText) locality(l *LocalityStatus) {
 
 func (t *explanationText) endpoint(e *Located) {
 	share := ""
-	if !e.ByChild() {
+	if !e.byChild() {
 		share = " " + Percent(e.Share)
 	}
 	condition, notes := Condition(e.EndpointStatus), e.Notes()

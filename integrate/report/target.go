@@ -154,14 +154,14 @@ type RolloutStatus struct {
 func (r *RolloutStatus) Why() string {
 	switch {
 	case r.Malformed:
-		return Malformed(r.Variable, r.Pattern)
+		return malformed(r.Variable, r.Pattern)
 	case r.Pattern == "":
 		return fmt.Sprintf("no pattern of %s=%q matches", r.Variable, r.Value)
 	}
 	return fmt.Sprintf("%s has %q", r.Variable, r.Pattern)
 }
 
-// Malformed returns the description of a malformed pattern.
-func Malformed(variable, pattern string) string {
+// malformed returns the description of a malformed pattern.
+func malformed(variable, pattern string) string {
 	return fmt.Sprintf("%s has the malformed pattern %q", variable, pattern)
 }

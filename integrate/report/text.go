@@ -286,8 +286,8 @@ func Condition(e *EndpointStatus) string {
 	return e.State
 }
 
-// ByChild reports whether only a child policy decides whether an endpoint is picked.
-func (e *Located) ByChild() bool {
+// byChild reports whether only a child policy decides whether an endpoint is picked.
+func (e *Located) byChild() bool {
 	return e.Locality.Child != "" && e.Out == "" && e.Share == 0 && e.Waits == 0
 }
 
@@ -297,7 +297,7 @@ func (e *Located) Notes() (notes []string) {
 	if e.Out != "" && e.Out != e.State {
 		add("%s", strings.TrimPrefix(strings.TrimPrefix(e.Out, e.State+" "), "draining: "))
 	}
-	if e.ByChild() {
+	if e.byChild() {
 		add("picked by the child policy")
 	}
 	if e.ChildTold != "" {

@@ -79,7 +79,7 @@ func TestPatched(t *testing.T) {
 		}
 		policies := func() (list []string) {
 			t.Helper()
-			for _, g := range w.config(w.c.NodeID()).GenericXdsConfigs {
+			for _, g := range w.config(w.c.Node().GetId()).GenericXdsConfigs {
 				if g.TypeUrl == xdstest.CDS {
 					c := new(clusterv3.Cluster)
 					if err := g.XdsConfig.UnmarshalTo(c); err != nil || g.VersionInfo != "1" || g.ClientStatus != adminv3.ClientResourceStatus_ACKED {
@@ -237,7 +237,7 @@ func TestClients(t *testing.T) {
 			defer w.c.Watch(fmt.Sprint("z", i), "z", nobody{})()
 		}
 		w.service("a")
-		c := w.config(w.c.NodeID())
+		c := w.config(w.c.Node().GetId())
 		n := c.GetNode()
 		if n.GetUserAgentName() != "xdslb" || n.GetCluster() != "c" || n.GetMetadata().GetFields()["k"].GetStringValue() != "v" || len(n.GetClientFeatures()) == 0 {
 			t.Errorf("node = %v", n)
@@ -292,7 +292,7 @@ func TestHostile(t *testing.T) {
 		w.send(xdstest.CDS, strings.Repeat("v", 1<<20), xdstest.Cluster("svc", bad[4:]))
 		w.c.Watch("xdstp://\xff/x/y\xfe", "a\xff", nobody{})
 		advance(time.Minute)
-		c := w.config(w.c.NodeID())
+		c := w.config(w.c.Node().GetId())
 		if !utf8.ValidString(c.ClientScope) || len(c.GenericXdsConfigs) < 5 {
 			t.Errorf("%v", c)
 		}

@@ -190,7 +190,7 @@ func (w *world) config(node string) *statusv3.ClientConfig {
 // resource returns the CSDS status of a resource of the first client, or nil.
 func (w *world) resource(typ, name string) *statusv3.ClientConfig_GenericXdsConfig {
 	w.t.Helper()
-	for _, g := range w.config(w.c.NodeID()).GenericXdsConfigs {
+	for _, g := range w.config(w.c.Node().GetId()).GenericXdsConfigs {
 		if g.TypeUrl == typ && g.Name == name {
 			return g
 		}

@@ -107,12 +107,12 @@ func CutTo(s string, most int) string {
 
 // Limits of a Journal.
 const (
-	Size        = 128         // of the ring
+	size        = 128         // of the ring
 	mergeBack   = 8           // number of recent events that are searched for a repeat
 	mergePeriod = time.Minute // after the first of the merged events
 )
 
-// A Journal has the latest events, up to Size. The zero value is ready to use; it takes no
+// A Journal has the latest events, up to 128. The zero value is ready to use; it takes no
 // memory until the first event. The caller's lock guards it. Journals may share events, which
 // are not changed after they have been added.
 type Journal struct {
@@ -129,10 +129,10 @@ func (j *Journal) Add(e *Event) bool {
 	if j.merge(e) {
 		return false
 	}
-	if len(j.ring) < Size {
+	if len(j.ring) < size {
 		j.ring = append(j.ring, e)
 	} else {
-		j.ring[j.added%Size] = e
+		j.ring[j.added%size] = e
 	}
 	j.added++
 	return true
@@ -144,7 +144,7 @@ func (j *Journal) merge(e *Event) bool {
 		return false
 	}
 	for i := j.added - 1; i >= max(j.added-min(mergeBack, len(j.ring)), 0); i-- {
-		last := j.ring[i%Size]
+		last := j.ring[i%size]
 		if !last.mergeable() {
 			return false
 		}
@@ -160,7 +160,7 @@ func (j *Journal) merge(e *Event) bool {
 		if e.Changes != nil {
 			merged.Changes = last.Changes.plus(e.Changes)
 		}
-		j.ring[i%Size] = &merged
+		j.ring[i%size] = &merged
 		return true
 	}
 	return false

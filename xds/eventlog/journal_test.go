@@ -71,12 +71,12 @@ func TestRing(t *testing.T) {
 	if got := j.Events(); len(got) != 0 {
 		t.Errorf("Events() of the zero Journal = %v", got)
 	}
-	for i := range 3*Size + 7 {
+	for i := range 3*size + 7 {
 		if !j.Add(&Event{Version: fmt.Sprint(i)}) {
 			t.Fatalf("event %d was merged", i)
 		}
 		list := j.Events()
-		if len(list) != min(i+1, Size) || list[len(list)-1].Version != fmt.Sprint(i) || list[0].Version != fmt.Sprint(max(0, i+1-Size)) {
+		if len(list) != min(i+1, size) || list[len(list)-1].Version != fmt.Sprint(i) || list[0].Version != fmt.Sprint(max(0, i+1-size)) {
 			t.Fatalf("after %d events: %v", i+1, list)
 		}
 	}

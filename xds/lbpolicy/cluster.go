@@ -22,16 +22,16 @@ func (r *Registry) OfCluster(c *clusterv3.Cluster) (picker.Policy, error) {
 		}
 		return policy, nil
 	}
-	return r.Legacy(c)
+	return r.legacy(c)
 }
 
-// Legacy returns the policy of the older fields: lb_policy, and the message of the lb_config
+// legacy returns the policy of the older fields: lb_policy, and the message of the lb_config
 // oneof that belongs to it. Any other message, or an unset field, means the defaults. Errors
 // begin with the name of the field.
 //
 // Unlike entries of a list, ROUND_ROBIN, LEAST_REQUEST and RANDOM have their meaning inside
 // wrr_locality (A42, A48).
-func (r *Registry) Legacy(c *clusterv3.Cluster) (picker.Policy, error) {
+func (r *Registry) legacy(c *clusterv3.Cluster) (picker.Policy, error) {
 	var policy picker.Policy
 	var field string
 	var err error
