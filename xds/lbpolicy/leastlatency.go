@@ -42,7 +42,7 @@ func peakEWMA(config []byte, _ Nested) (picker.Policy, error) {
 			if decay == nil {
 				decay = new(durationpb.Duration)
 			}
-			if kind != protowire.BytesType || (proto.UnmarshalOptions{Merge: true}).Unmarshal(value, decay) != nil {
+			if kind != protowire.BytesType || (proto.UnmarshalOptions{Merge: true, DiscardUnknown: true}).Unmarshal(value, decay) != nil {
 				return picker.Policy{}, errPeakEWMA
 			}
 		}

@@ -9,15 +9,31 @@ import (
 	"maps"
 	"strings"
 
+	typedstructv3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
+	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	maglevv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
+	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
+	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
+	subsettingv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random_subsetting/v3"
+	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/internal/fieldlimit"
 )
 
 // maxLevels is the maximum nesting of lists of policies (A52-REG-7).
 const maxLevels = 16
+
+// maxFields is the maximum number of fields of all policies that are read for a list, at all
+// levels.
+const maxFields = fieldlimit.Max
 
 // ErrUnsupported is returned by a [Converter], possibly wrapped, to have the entry skipped like
 // an entry of unknown type, so that the next entry of the list is tried. Any other error is
@@ -60,16 +76,19 @@ func (r *Registry) With(typeURL string, c Converter) *Registry {
 // Convert returns the first supported policy of the list (A52-REG-2). Its errors begin with a
 // path relative to list, such as "policies[0]...".
 func (r *Registry) Convert(list *clusterv3.LoadBalancingPolicy) (picker.Policy, error) {
-	return r.convert(list, 1)
+	fields := maxFields
+	return r.convert(list, 1, &fields)
 }
 
-func (r *Registry) convert(list *clusterv3.LoadBalancingPolicy, level int) (picker.Policy, error) {
+// convert converts a list at a level, whose policies may have a number of fields. It reduces the
+// number by those that it has read.
+func (r *Registry) convert(list *clusterv3.LoadBalancingPolicy, level int, fields *int) (picker.Policy, error) {
 	if level > maxLevels {
 		return picker.Policy{}, fmt.Errorf("policies: exceeds max depth supported: %d levels", maxLevels)
 	}
 	var skipped []string
 	for i, p := range list.GetPolicies() {
-		policy, err := r.entry(p.GetTypedExtensionConfig().GetTypedConfig(), level)
+		policy, err := r.entry(p.GetTypedExtensionConfig().GetTypedConfig(), level, fields)
 		switch {
 		case err == nil:
 			return policy, nil
@@ -93,11 +112,11 @@ func noneSupported(list *clusterv3.LoadBalancingPolicy, skipped []string) error 
 	return fmt.Errorf("%s: %s", text, strings.Join(skipped, "; "))
 }
 
-// entry converts one entry of a list at the given level.
-func (r *Registry) entry(message *anypb.Any, level int) (picker.Policy, error) {
+// entry converts one entry of a list: see convert.
+func (r *Registry) entry(message *anypb.Any, level int, fields *int) (picker.Policy, error) {
 	name := typeName(message.GetTypeUrl())
 	nested := func(list *clusterv3.LoadBalancingPolicy) (picker.Policy, error) {
-		return r.convert(list, level+1)
+		return r.convert(list, level+1, fields)
 	}
 	if r != nil {
 		if c, ok := r.converters[name]; ok {
@@ -105,6 +124,15 @@ func (r *Registry) entry(message *anypb.Any, level int) (picker.Policy, error) {
 		}
 	}
 	b := builtins[name]
+	if typedStructs[name] {
+		b.message = new(typedstructv3.TypedStruct)
+	}
+	if b.message != nil {
+		*fields -= fieldlimit.Count(message.GetValue(), b.message.ProtoReflect().Descriptor(), *fields)
+		if *fields < 0 {
+			return picker.Policy{}, fmt.Errorf("the LB policies have more than %d fields in all", maxFields)
+		}
+	}
 	if typedStructs[name] {
 		var err error
 		if b, err = openTypedStruct(message.GetValue()); err != nil {
@@ -166,7 +194,8 @@ func complete(p picker.Policy) error {
 
 // builtin is a converter of this package.
 type builtin struct {
-	name    string // name of the policy in errors
+	name    string        // name of the policy in errors
+	message proto.Message // what convert unmarshals
 	convert Converter
 }
 
@@ -174,17 +203,18 @@ const policies = "envoy.extensions.load_balancing_policies."
 
 // builtins maps type names to converters. It must not be modified.
 var builtins = map[string]builtin{
-	policies + "round_robin.v3.RoundRobin":     {name: "round_robin", convert: roundRobin},
-	policies + "ring_hash.v3.RingHash":         {name: "ring_hash", convert: ringHash},
-	policies + "maglev.v3.Maglev":              {name: "maglev", convert: maglev},
-	policies + "least_request.v3.LeastRequest": {name: "least_request", convert: leastRequest},
-	policies + "random.v3.Random":              {name: "random", convert: random},
+	policies + "round_robin.v3.RoundRobin":     {"round_robin", new(roundrobinv3.RoundRobin), roundRobin},
+	policies + "ring_hash.v3.RingHash":         {"ring_hash", new(ringhashv3.RingHash), ringHash},
+	policies + "maglev.v3.Maglev":              {"maglev", new(maglevv3.Maglev), maglev},
+	policies + "least_request.v3.LeastRequest": {"least_request", new(leastrequestv3.LeastRequest), leastRequest},
+	policies + "random.v3.Random":              {"random", new(randomv3.Random), random},
 	policies + "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin": {
-		name: "client_side_weighted_round_robin", convert: clientWRR},
-	policies + "pick_first.v3.PickFirst":               {name: "pick_first", convert: pickFirst},
-	policies + "wrr_locality.v3.WrrLocality":           {name: "wrr_locality", convert: wrrLocality},
-	policies + "peak_ewma.v3alpha.PeakEwma":            {name: "peak_ewma", convert: peakEWMA},
-	policies + "random_subsetting.v3.RandomSubsetting": {name: "random_subsetting", convert: randomSubsetting},
+		"client_side_weighted_round_robin", new(wrrv3.ClientSideWeightedRoundRobin), clientWRR},
+	policies + "pick_first.v3.PickFirst":     {"pick_first", new(pickfirstv3.PickFirst), pickFirst},
+	policies + "wrr_locality.v3.WrrLocality": {"wrr_locality", new(wrrlocalityv3.WrrLocality), wrrLocality},
+	policies + "peak_ewma.v3alpha.PeakEwma":  {"peak_ewma", new(emptypb.Empty), peakEWMA}, // read field by field
+	policies + "random_subsetting.v3.RandomSubsetting": {
+		"random_subsetting", new(subsettingv3.RandomSubsetting), randomSubsetting},
 }
 
 // typeName returns the type name of a type URL: the part after the last slash, or the whole URL

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -66,6 +67,44 @@ func TestLevels(t *testing.T) {
 			if err == nil || !strings.HasSuffix(err.Error(), "policies: exceeds max depth supported: 16 levels") {
 				t.Errorf("%s: 17 levels: got error %v", test.name, err)
 			}
+		}
+	}
+}
+
+// TestFieldsOfPolicies: all policies of a list, whether nested or next to each other, may have at most
+// maxFields fields together. Messages of unknown types are not read and do not count.
+func TestFieldsOfPolicies(t *testing.T) {
+	// with adds n unsupported policies, of at least one field each, to a list.
+	with := func(n int, list *clusterv3.LoadBalancingPolicy) *clusterv3.LoadBalancingPolicy {
+		list.Policies = slices.Concat(list.Policies, slices.Repeat([]*clusterv3.LoadBalancingPolicy_Policy{{}}, n))
+		return list
+	}
+	many := &structpb.ListValue{Values: slices.Repeat([]*structpb.Value{{}}, maxFields)}
+	js := func(n int) proto.Message {
+		return &typedstructv3.TypedStruct{TypeUrl: nameRoundRobin, Value: &structpb.Struct{Fields: map[string]*structpb.Value{
+			"x": structpb.NewListValue(&structpb.ListValue{Values: slices.Repeat([]*structpb.Value{structpb.NewNullValue()}, n)}),
+		}}}
+	}
+	unknown := js(maxFields / 8) // two fields for each element
+	unknown.(*typedstructv3.TypedStruct).TypeUrl = "unknown"
+	for _, tt := range []struct {
+		name    string
+		list    *clusterv3.LoadBalancingPolicy
+		refused bool
+	}{
+		{"children", listOf(t, weighted(with(maxFields-100, listOf(t, robin)))), false},
+		{"too many children", listOf(t, weighted(with(maxFields, listOf(t, robin)))), true},
+		{"ten levels", nest(t, 10, robin, func(l *clusterv3.LoadBalancingPolicy) proto.Message { return weighted(with(maxFields/11, l)) }), false},
+		{"twelve levels", nest(t, 12, robin, func(l *clusterv3.LoadBalancingPolicy) proto.Message { return weighted(with(maxFields/11, l)) }), true},
+		{"unsupported", listOf(t, many, robin), false},
+		{"JSON", listOf(t, js(maxFields/3)), false},
+		{"large JSON", listOf(t, js(maxFields)), true},
+		{"JSON of unknown policies", listOf(t, unknown, unknown, robin), false},
+		{"JSON of many unknown policies", listOf(t, unknown, unknown, unknown, unknown, robin), true},
+	} {
+		_, err := new(Registry).Convert(tt.list)
+		if refused := err != nil && strings.Contains(err.Error(), "the LB policies have more than 262144 fields in all"); refused != tt.refused || err != nil && !refused {
+			t.Errorf("%s: got error %.500v, refused for fields: want %t", tt.name, err, tt.refused)
 		}
 	}
 }

@@ -12,13 +12,17 @@ import (
 	"strings"
 	"testing"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xdslb/xdslb/xds/internal/fieldlimit"
 )
 
 // TestFieldsInAnyOrder checks that messages decoded one element at a time equal those that
@@ -146,7 +150,7 @@ func inListener(t *testing.T, routes []byte) []byte {
 	}}})
 }
 
-// TestTooManyFields checks that messages that are unmarshaled as a whole have at most maxFields
+// TestTooManyFields checks that messages that are unmarshaled as a whole have at most fieldlimit.Max
 // fields at all depths, which bounds the allocations of dense ones.
 func TestTooManyFields(t *testing.T) {
 	empty := func(number protowire.Number, n int) string { return strings.Repeat(string(field(number, "")), n) }
@@ -164,12 +168,13 @@ func TestTooManyFields(t *testing.T) {
 		{"HTTP filters", ListenerType, func(n int) string { return hcm(empty(5, n)) }},
 		{"metric names", ClusterType, func(n int) string { return string(field(1, "c")) + empty(57, n) }},
 		{"localities of a Cluster", ClusterType, func(n int) string { return string(field(1, "c")) + string(field(33, empty(2, n))) }},
+		{"LB policies", ClusterType, func(n int) string { return string(field(1, "c")) + string(field(41, lbPolicies(n))) }},
 		{"domains", RouteConfigType, func(n int) string { return string(field(1, "r")) + string(field(2, empty(2, n))) }},
 		{"weighted clusters", RouteConfigType, func(n int) string {
 			return string(field(1, "r")) + string(field(2, string(field(3, string(field(2, string(field(3, empty(1, n)))))))))
 		}},
 	} {
-		for n, refused := range map[int]bool{maxFields - 10: false, maxFields + 1: true} {
+		for n, refused := range map[int]bool{fieldlimit.Max - 10: false, fieldlimit.Max + 1: true} {
 			value := []byte(tt.value(n))
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -182,11 +187,15 @@ func TestTooManyFields(t *testing.T) {
 			}
 		}
 	}
-	var deep []byte // a list in a list, and so on
-	for range protowire.DefaultRecursionLimit {
-		deep = field(1, string(field(6, string(deep))))
+}
+
+// lbPolicies returns a list of one wrr_locality with n empty child policies.
+func lbPolicies(n int) string {
+	child := &anypb.Any{TypeUrl: "/" + typeName(new(wrrlocalityv3.WrrLocality)), Value: field(1, strings.Repeat(string(field(1, "")), n))}
+	list := &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{TypedExtensionConfig: &corev3.TypedExtensionConfig{TypedConfig: child}}}}
+	value, err := proto.Marshal(list)
+	if err != nil {
+		panic(err)
 	}
-	if n := countFields(deep, (&structpb.ListValue{}).ProtoReflect().Descriptor(), maxFields, 0); n > protowire.DefaultRecursionLimit+1 {
-		t.Errorf("%d fields were counted, want the number that proto.Unmarshal reads", n)
-	}
+	return string(value)
 }

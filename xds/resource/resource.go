@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/xds/internal/fieldlimit"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 )
 
@@ -217,8 +218,8 @@ func unmarshalAt(value []byte, m proto.Message, p *path) bool {
 
 // Unmarshal is proto.Unmarshal with the limit on the number of fields that resources have.
 func Unmarshal(value []byte, m proto.Message) error {
-	if len(value) > maxFields && countFields(value, m.ProtoReflect().Descriptor(), maxFields, 0) > maxFields {
-		return fmt.Errorf("must have at most %d fields in all", maxFields)
+	if len(value) > fieldlimit.Max && fieldlimit.Count(value, m.ProtoReflect().Descriptor(), fieldlimit.Max) > fieldlimit.Max {
+		return fmt.Errorf("must have at most %d fields in all", fieldlimit.Max)
 	}
 	if err := proto.Unmarshal(value, m); err != nil {
 		// The text of protobuf errors deliberately varies between programs in the space after

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // The wire types of the fields that are read, as the low bits of a tag.
@@ -101,26 +100,6 @@ func without(message []byte, tag uint64) (rest []byte, n int) {
 		return message, 0
 	}
 	return rest, n
-}
-
-// maxFields is the maximum number of fields, including fields of nested messages, of a message
-// that is unmarshaled as a whole: a Listener or Cluster, a virtual host without its routes, a
-// route. A field may have two bytes, and take some hundred times as many once it is decoded.
-const maxFields = 1 << 18
-
-// countFields returns the number of fields of a message and its nested messages, or more than
-// limit if there are more. Malformed or too deeply nested parts are left to proto.Unmarshal.
-func countFields(message []byte, d protoreflect.MessageDescriptor, limit, depth int) (n int) {
-	for r := (reader{rest: message}); n <= limit && r.next(); {
-		n++
-		if r.tag&7 != bytesType || depth == protowire.DefaultRecursionLimit {
-			continue
-		}
-		if f := d.Fields().ByNumber(protowire.Number(r.tag >> 3)); f != nil && f.Message() != nil {
-			n += countFields(r.bytes, f.Message(), limit-n, depth+1)
-		}
-	}
-	return n
 }
 
 // merge adds another occurrence of a message field that is not repeated: the concatenation of
