@@ -145,6 +145,34 @@ func TestSessionAffinity(t *testing.T) {
 	}
 }
 
+// TestSessionsSpread checks that RPCs within sessions take no positions in the EDF order in which
+// new sessions begin, with load reports.
+func TestSessionsSpread(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	r := statefulService(t, false, backends)
+	r.Clusters[0] = xdstest.Cluster(target, target, xdstest.LoadReports())
+	set(t, control, r)
+	cc := dial(t, control.Bootstrap("n"))
+	for seen := map[string]bool{}; len(seen) < 2; { // both are READY
+		backend, _ := inSession(t, cc, "")
+		seen[backend] = true
+	}
+	got := map[string]int{}
+	for range 100 {
+		backend, cookie := inSession(t, cc, "")
+		got[backend]++
+		if again, _ := inSession(t, cc, cookie); again != backend {
+			t.Fatalf("an RPC of the session with %s went to %s", backend, again)
+		}
+	}
+	for backend, n := range got {
+		if n != 50 {
+			t.Errorf("%s got %d of 100 sessions, want 50", backend, n)
+		}
+	}
+}
+
 // TestSessionDraining: an endpoint that drains gets no RPC but those of its
 // sessions, and those only if override_host_status says so; else they get another
 // endpoint and its cookie. So they do when it is gone (A55, A27-CLA-8).

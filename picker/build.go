@@ -217,6 +217,9 @@ func (b *builder) compile(c, prev *cluster, cfg *Cluster, state *ClusterState) e
 	if err := leaf.Policy.check(); err != nil {
 		return err
 	}
+	if invariants {
+		checkLoads(state.Localities)
+	}
 	return b.groups(c, prev, leaf, priority, state)
 }
 
@@ -321,7 +324,7 @@ func (b *builder) route(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clus
 		if err != nil {
 			return nil, nil, err
 		}
-		if c.routing = zoneRouting(leaf, state.Priority, inputs); c.routing.InForce {
+		if c.routing = b.zoneRouting(leaf, state.Priority, inputs); c.routing.InForce {
 			return inputs, &byLocality, nil
 		}
 	}

@@ -31,7 +31,8 @@ func (c *Counter) Load() uint64 { return c.n.Load() }
 // A Load counts the RPCs to one locality, for load reports (A27-LRS-2, T-LRS-3). The number of
 // RPCs issued so far is also the position in the locality's EDF sequence. So a pick needs a
 // single addition for both (D9a), and a new snapshot continues the sequence without any
-// handover.
+// handover. RPCs to endpoints that the caller chose are counted separately, since they take no
+// position.
 //
 // The zero Load is ready to use. It must not be copied. It is safe for concurrent use. Counts
 // only grow; a reporter keeps the counts of its last report to compute differences.
@@ -41,9 +42,10 @@ func (c *Counter) Load() uint64 { return c.n.Load() }
 // (BenchmarkLoad/layout=joint against layout=split).
 type Load struct {
 	issued     atomic.Uint64
+	chosen     atomic.Uint64    // issued to endpoints that the caller chose
 	done       [4]atomic.Uint64 // by CallResult
-	unreported bool             // done is not read; see ClusterLoad.Unreported
-	_          [lineSize - 6*8]byte
+	unreported bool             // chosen and done are not read; see ClusterLoad.Unreported
+	_          [lineSize - 7*8]byte
 }
 
 // A CallResult is the result of an RPC.
@@ -80,7 +82,7 @@ func (l *Load) finish(r CallResult) { l.done[r&3].Add(1) }
 // RPC that ends between the reads is in progress until the next snapshot.
 func (l *Load) Snapshot() LoadSnapshot {
 	ok, failed, void, canceled := l.done[CallOK].Load(), l.done[CallFailed].Load(), l.done[CallNotSent].Load(), l.done[CallCanceled].Load()
-	issued := l.issued.Load() - void
+	issued := l.issued.Load() + l.chosen.Load() - void
 	return LoadSnapshot{Issued: issued, OK: ok, Failed: failed, InProgress: issued - ok - failed - canceled}
 }
 

@@ -70,6 +70,18 @@ func (s *Snapshot) checkInvariants(states []ClusterState) {
 	}
 }
 
+// checkLoads panics if localities of a priority share a Load, which is the position in the
+// sequence of each of them.
+func checkLoads(localities []LocalityState) {
+	users := make(map[*Load]int, len(localities))
+	for i := range localities {
+		if k, shared := users[localities[i].Load]; shared && localities[i].Load != nil {
+			panic(fmt.Sprintf("picker: localities %d and %d share a Load", k, i))
+		}
+		users[localities[i].Load] = i
+	}
+}
+
 // checkReused panics if the reused group g differs from a group compiled from the endpoints of
 // in.
 func (b *builder) checkReused(g *group, in groupInput, policy *Policy) {

@@ -205,3 +205,39 @@ func TestPickFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestChosenEndpoints checks that RPCs to endpoints that the caller chose, as for sessions and
+// attempts that avoid an endpoint, take no position in the sequence of other RPCs: after any
+// number of picks, each endpoint of equal weight has the same number, give or take one (EDF-2).
+func TestChosenEndpoints(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1, 1)))
+	s, list := w.build(t), w.flat(0)
+	var got [2]int
+	for range 1000 {
+		first := s.Pick(bg, "/s/m", 0).Index
+		got[first]++
+		list[first].Finish(CallOK)
+		s.PickEndpoint(0, 0, 1, list[1], 0) // of a session
+		list[1].Finish(CallOK)
+	}
+	if d := got[0] - got[1]; d < -1 || d > 1 {
+		t.Errorf("2 endpoints get %v picks while every second RPC belongs to a session", got)
+	}
+
+	w = newWorld(zone("a", 1, endpoints(0, 1, 1, 1, 1)))
+	s, list = w.build(t), w.flat(0)
+	var moved [4]int
+	for range 1000 {
+		i := s.Pick(bg, "/s/m", 0).Index
+		moved[i]++
+		list[i].MoveTo(list[3-i])
+		list[3-i].Finish(CallOK)
+	}
+	if moved != [4]int{250, 250, 250, 250} {
+		t.Errorf("4 endpoints get %v picks while all RPCs move to another endpoint", moved)
+	}
+	load := w.states[0].Localities[0].Load.Snapshot()
+	if load != (LoadSnapshot{Issued: 1000, OK: 1000}) {
+		t.Errorf("the locality has load %+v, want 1000 RPCs issued and OK", load)
+	}
+}

@@ -152,17 +152,23 @@ func (e *EndpointState) Bind(b *Binding) {
 	e.binding = b
 }
 
-// Begin counts an RPC as issued to the endpoint. It is safe for concurrent use. At most two
-// atomic additions; does not allocate.
+// Begin counts an RPC as issued to the endpoint, which the caller has chosen. The RPC takes no
+// position in the locality's sequence, so the sequence of other RPCs remains in EDF order. It is
+// safe for concurrent use. At most two atomic additions; does not allocate.
 func (e *EndpointState) Begin() {
-	if c := e.binding.clock; c != nil {
-		e.beginTimed(c.Now())
-		return
+	b := e.binding
+	if !b.unreported {
+		b.load.chosen.Add(1)
 	}
-	e.begin()
+	switch {
+	case b.timing != nil:
+		b.timing.begin(b.clock.Now())
+	case b.countInFlight:
+		e.inFlight.Add(1)
+	}
 }
 
-// beginTimed implements Begin for an endpoint that times its RPCs.
+// beginTimed counts an RPC that the snapshot picked for an endpoint that times its RPCs.
 func (e *EndpointState) beginTimed(now int64) {
 	b := e.binding
 	if !b.unreported {
@@ -171,7 +177,7 @@ func (e *EndpointState) beginTimed(now int64) {
 	b.timing.begin(now)
 }
 
-// begin implements Begin for other endpoints.
+// begin counts an RPC that the snapshot picked for any other endpoint.
 func (e *EndpointState) begin() {
 	if !e.binding.unreported {
 		e.binding.load.issue()

@@ -133,7 +133,7 @@ func localityOff(own LocalityID, format string, args ...any) *LocalityRouting {
 
 // zoneRouting returns the shares of the localities of the inputs, one each, for a zone-aware
 // policy.
-func zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *LocalityRouting {
+func (b *builder) zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *LocalityRouting {
 	z, origin := leaf.Policy.ZoneAware, leaf.Origin
 	if origin == nil {
 		return localityOff(LocalityID{}, "the client's locality is unknown")
@@ -184,7 +184,7 @@ func zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *LocalityRouting
 		r.Reason = zoneReason(own, fleet, upstream, shares)
 	}
 	if z.Enabled < 1 {
-		mix(shares, withoutZones(&leaf.Policy, inputs), z.Enabled)
+		mix(shares, b.withoutZones(&leaf.Policy, inputs), z.Enabled)
 		r.Reason += fmt.Sprintf("; routing_enabled is %.4g %%", 100*z.Enabled)
 	}
 	for i := range inputs {
@@ -247,17 +247,23 @@ func (in *groupInput) size(byWeight bool) float64 {
 	return sum
 }
 
-// withoutZones returns the shares of localities without zone-aware routing: by their endpoints
-// if the policy is flat, otherwise by their weights.
-func withoutZones(policy *Policy, inputs []groupInput) []float64 {
-	byWeight := policy.Kind == PolicyEDF || policy.Kind == PolicyLeastRequest && !policy.Least.IgnoreWeights
+// withoutZones returns the shares of localities without zone-aware routing: the sums of the
+// weights of their endpoints if the policy is flat, otherwise by their own weights.
+// O(endpoints).
+func (b *builder) withoutZones(policy *Policy, inputs []groupInput) []float64 {
 	shares, total := make([]float64, len(inputs)), 0.
+	var weights []uint32
+	if policy.Flat {
+		weights = b.endpointWeights(merged(inputs), policy)
+	}
 	for i := range inputs {
-		switch {
-		case inputs[i].count[Ready] == 0:
+		switch n := len(inputs[i].states); {
 		case policy.Flat:
-			shares[i] = inputs[i].size(byWeight)
-		default:
+			for _, w := range weights[:n] {
+				shares[i] += float64(w)
+			}
+			weights = weights[n:]
+		case inputs[i].count[Ready] > 0:
 			shares[i] = float64(inputs[i].weight)
 		}
 		total += shares[i]
@@ -266,6 +272,18 @@ func withoutZones(policy *Policy, inputs []groupInput) []float64 {
 		shares[i] /= total
 	}
 	return shares
+}
+
+// merged returns one input with the endpoints of all inputs, which have been scanned.
+func merged(inputs []groupInput) *groupInput {
+	all, list := new(groupInput), StateSlice(nil)
+	for i := range inputs {
+		all.localities = append(all.localities, inputs[i].localities...)
+		all.states = append(all.states, inputs[i].states...)
+		list = appendStates(list, inputs[i].endpoints)
+	}
+	all.endpoints = list
+	return all
 }
 
 // mix replaces shares by the weighted mean of shares and others.

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestZoneShares(t *testing.T) {
@@ -276,6 +277,48 @@ func TestZoneAwareSwitches(t *testing.T) {
 				if d := 4*n - zones[i]; d < -4 || d > 4 {
 					t.Fatalf("endpoints of a zone get %v", part)
 				}
+			}
+		}
+	}
+}
+
+// TestZoneAwareKeepsShares checks that zone-aware routing of one RPC in a thousand changes the
+// shares of endpoints by no more than that: all other RPCs use the weights of the policy.
+func TestZoneAwareKeepsShares(t *testing.T) {
+	for _, policy := range []Policy{
+		{Kind: PolicyEDF},
+		{Kind: PolicyRoundRobin},
+		{Kind: PolicyRandom},
+		{Kind: PolicyLeastRequest, Least: &LeastRequest{Choices: 2}},
+		{Kind: PolicyLeastRequest, Least: &LeastRequest{Choices: 2, IgnoreWeights: true}},
+		{Kind: PolicyLeastLatency, Latency: &LeastLatency{Decay: time.Second}},
+		{Kind: PolicyLeastLatency, Latency: &LeastLatency{Decay: time.Second, IgnoreWeights: true}},
+		{Kind: PolicyPrequal, Prequal: &Prequal{PoolSize: 16, MaxAge: time.Second, ProbesPerRPC: 3, RemovePerRPC: 1, HotQuantile: .8, ProbeTimeout: time.Second, MaxProbesPerSecond: 100}},
+		{Kind: PolicyClientWRR},
+		{Kind: PolicyEDF, SlowStart: &SlowStart{Window: 10 * time.Second, Aggression: 1}},
+	} {
+		policy.Flat = true
+		odds := func(enabled float64) []float64 {
+			w := newWorld(zone("a", 1, endpoints(0, 1, 2)), zone("b", 1, endpoints(10, 9)))
+			w.env.Now = int64(time.Hour)
+			l := w.leaf(0)
+			l.MaxRequests, l.Policy = math.MaxUint32, policy
+			l.Policy.ZoneAware = &ZoneAware{Enabled: enabled}
+			l.Origin = &Origin{Locality: LocalityID{Region: "r", Zone: "a"}, Fleet: []ZoneSize{
+				{LocalityID{Region: "r", Zone: "a"}, 1, 1}, {LocalityID{Region: "r", Zone: "b"}, 1, 1}}}
+			w.renew(0)
+			for i, e := range w.flat(0) {
+				e.Connectivity = Ready
+				e.SetWeight([]float64{1, 7, 2}[i])
+				e.StateSince = w.env.Now - int64([]time.Duration{time.Second, 5 * time.Second, time.Minute}[i])
+			}
+			return zoneOdds(t, w)
+		}
+		with, without := odds(.001), odds(0)
+		for i := range with {
+			if math.Abs(with[i]-without[i]) > .0011 {
+				t.Errorf("policy %+v: zones get %v with 0.1 %% of the RPCs routed by zones, %v without", policy, with, without)
+				break
 			}
 		}
 	}
