@@ -94,15 +94,15 @@ func (c *ClusterLoad) Retain(leaf *Leaf) {
 	}
 }
 
-// Forget removes a locality that is no longer in use if it has no RPCs in flight and its counts
-// are still read, the counts that were reported. It reports whether it removed the locality. If
-// the locality is used again, it gets a new Load that starts from 0, so a reporter must key its
-// previous counts by *Load.
+// Forget removes a locality that is no longer in use if it has no RPCs in flight, its counts are
+// still read, the counts that were reported, and TakeMetrics has returned its metrics. It reports
+// whether it removed the locality. If the locality is used again, it gets a new Load that starts
+// from 0, so a reporter must key its previous counts by *Load.
 func (c *ClusterLoad) Forget(id LocalityID, read LoadSnapshot) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := c.localities.retired[id]
-	if l == nil || read.InProgress > 0 || l.Snapshot() != read {
+	if l == nil || read.InProgress > 0 || l.Snapshot() != read || c.metrics[id].pending() {
 		return false
 	}
 	delete(c.localities.retired, id)
@@ -174,8 +174,9 @@ func each[K comparable, T any](mu *sync.Mutex, c *counters[K, T], yield func(K, 
 // load reports (A85). It is a map under a mutex: few RPCs have metrics, and decoding them costs
 // more than the lock. The zero Metrics is ready to use. It must not be copied.
 type Metrics struct {
-	mu   sync.Mutex
-	sums map[string]MetricSum
+	mu    sync.Mutex
+	sums  map[string]MetricSum
+	names int // bytes of the names in sums
 }
 
 // A MetricSum is the sum of a metric over the RPCs that reported it.
@@ -189,32 +190,67 @@ func (s MetricSum) Plus(o MetricSum) MetricSum {
 	return MetricSum{s.Count + o.Count, min(max(s.Total+o.Total, -math.MaxFloat64), math.MaxFloat64)}
 }
 
-// maxMetrics limits the number of distinct metric names that backends can send between two
-// reports.
-const maxMetrics = 1000
+// Backends choose the names of metrics. These are the limits for the sums of a locality between two
+// reports, so that a backend can neither take much memory nor make reports too large for their
+// servers. Metrics beyond the limits are not counted.
+const (
+	maxMetrics     = 1000     // names
+	maxMetricName  = 256      // bytes of a name
+	maxMetricNames = 64 << 10 // bytes of all names
+)
 
 // Add counts one RPC that reported value.
 func (m *Metrics) Add(name string, value float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s, ok := m.sums[name]
+	if m.sums == nil {
+		m.sums = make(map[string]MetricSum)
+	}
+	addMetric(m.sums, &m.names, name, MetricSum{1, value})
+}
+
+// addMetric adds a sum to others, within the limits. names is the number of bytes of their names.
+func addMetric(sums map[string]MetricSum, names *int, name string, sum MetricSum) {
+	before, ok := sums[name]
 	if !ok {
-		if len(m.sums) >= maxMetrics {
+		if len(sums) >= maxMetrics || len(name) > maxMetricName || *names+len(name) > maxMetricNames {
 			return
 		}
-		if m.sums == nil {
-			m.sums = make(map[string]MetricSum)
-		}
+		*names += len(name)
 	}
-	m.sums[name] = s.Plus(MetricSum{1, value})
+	sums[name] = before.Plus(sum)
+}
+
+// MergeMetrics adds sums to those in to, both of one locality, within the limits of Metrics.
+func MergeMetrics(to, sums map[string]MetricSum) {
+	names := 0
+	for name := range to {
+		names += len(name)
+	}
+	for name, sum := range sums {
+		addMetric(to, &names, name, sum)
+	}
+}
+
+// pending reports whether there are sums to take. A nil Metrics has none.
+func (m *Metrics) pending() bool {
+	if m == nil {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.sums) > 0
 }
 
 // Take returns the sums since the last Take, or nil without any.
 func (m *Metrics) Take() map[string]MetricSum {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if len(m.sums) == 0 {
+		return nil
+	}
 	sums := m.sums
-	m.sums = nil
+	m.sums, m.names = nil, 0
 	return sums
 }
 

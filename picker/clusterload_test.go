@@ -9,6 +9,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -158,6 +159,24 @@ func TestClusterLoadConcurrent(t *testing.T) {
 	}
 }
 
+// TestForgetMetrics: a locality whose metrics were not taken is not forgotten.
+func TestForgetMetrics(t *testing.T) {
+	var c ClusterLoad
+	id := LocalityID{Zone: "z"}
+	c.Locality(id)
+	c.Metrics(id).Add("cost", 2)
+	c.Retain(&Leaf{})
+	if c.Forget(id, LoadSnapshot{}) {
+		t.Error("a locality with metrics was forgotten")
+	}
+	if got := c.TakeMetrics()[id]["cost"].Count; got != 1 {
+		t.Errorf("the metric was counted %d times, want once", got)
+	}
+	if !c.Forget(id, LoadSnapshot{}) {
+		t.Error("a locality whose metrics were taken was not forgotten")
+	}
+}
+
 // TestMetrics: A85 sums and counts, from nothing after each report; bounded.
 func TestMetrics(t *testing.T) {
 	var c ClusterLoad
@@ -185,5 +204,23 @@ func TestMetrics(t *testing.T) {
 	}
 	if got := len(c.TakeMetrics()[id]); got != maxMetrics {
 		t.Errorf("%d names, want at most %d", got, maxMetrics)
+	}
+	c.Metrics(id).Add(strings.Repeat("x", 256), 1)
+	c.Metrics(id).Add(strings.Repeat("x", 257), 1)
+	if got := c.TakeMetrics()[id]; len(got) != 1 || got[strings.Repeat("x", 256)].Count != 1 {
+		t.Errorf("metrics %v, want the one whose name has 256 bytes", got)
+	}
+	for range 2 { // from nothing after each report
+		for i := range 1000 {
+			c.Metrics(id).Add(fmt.Sprintf("%0200d", i%500), 1)
+		}
+		size, count := 0, uint64(0)
+		for name, sum := range c.TakeMetrics()[id] {
+			size += len(name)
+			count += sum.Count
+		}
+		if size > 64<<10 || size < 64<<10-200 || count != uint64(2*size/200) {
+			t.Errorf("%d bytes of names were counted %d times, want up to 64 KiB, twice each", size, count)
+		}
 	}
 }

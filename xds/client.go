@@ -4,12 +4,16 @@
 package xds
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/internal/timing"
@@ -140,4 +144,18 @@ func (c *Client) LogLoadReports(server string, err error) {
 		return
 	}
 	c.beginLocked(of, "xdslb: load cannot be reported to a server", about)
+}
+
+// LogLoadReportsEnded writes a line to the Logger: a stream of load reports to a server, identified
+// by its bootstrap.Server.Key, has ended after a message from it. It does not wait for the Logger.
+// Servers may end streams at any time, so the line is a warning only if the reason is neither io.EOF
+// nor a lost connection. Then the server has probably refused a report, whose counts are lost.
+func (c *Client) LogLoadReportsEnded(server string, err error) {
+	level := slog.LevelWarn
+	if code := status.Code(err); errors.Is(err, io.EOF) || code == codes.Unavailable || code == codes.Canceled {
+		level = slog.LevelInfo
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	c.logLocked(level, "xdslb: the stream of load reports to a server ended", logFields{server: c.pool.known[server], typ: noType, err: err})
 }

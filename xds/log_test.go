@@ -4,7 +4,9 @@
 package xds
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -13,6 +15,8 @@ import (
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/bench/kit"
@@ -195,6 +199,32 @@ func TestLoggerIsShared(t *testing.T) {
 			c.Release()
 		}
 		advance(time.Hour)
+	})
+}
+
+// TestLogLoadReportsEnded: a server that ends streams of load reports is not silent. It is a warning
+// if it refuses reports.
+func TestLogLoadReportsEnded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		book := &kit.Logs{}
+		h, _ := only(t, Options{Logger: slog.New(book)})
+		for _, tt := range []struct {
+			level string
+			err   error
+		}{
+			{"INFO", io.EOF},
+			{"INFO", status.Error(codes.Unavailable, "the server is restarted")},
+			{"WARN", status.Error(codes.ResourceExhausted, "received message larger than max")},
+			{"WARN", errors.New("the server did not read")},
+		} {
+			for range 3 {
+				h.c.LogLoadReportsEnded(h.c.cfg.Servers[0].Key(), tt.err)
+			}
+			synctest.Wait()
+			if got := book.With(tt.level, "the stream of load reports to a server ended", "server=passthrough:///cp", "node=node-1", tt.err.Error()); len(got) != 1 {
+				t.Errorf("%v: lines: %q", tt.err, got)
+			}
+		}
 	})
 }
 

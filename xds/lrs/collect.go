@@ -46,9 +46,14 @@ func wantedBy(resp *lrsv3.LoadStatsResponse) wanted {
 	return w
 }
 
-// collect returns the load to report for the wanted clusters, and the clusters that it read,
-// for commit.
-func (r *Reporter) collect(w wanted, now time.Time) (stats []*endpointv3.ClusterStats, read []*cluster) {
+// A clusterReport is what was read of a cluster.
+type clusterReport struct {
+	of    *cluster
+	stats *endpointv3.ClusterStats // nil if there is nothing to report
+}
+
+// collect reads the load of the wanted clusters. The result is ordered by cluster and EDS service.
+func (r *Reporter) collect(w wanted, now time.Time) (read []clusterReport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.clusters {
@@ -62,25 +67,24 @@ func (r *Reporter) collect(w wanted, now time.Time) (stats []*endpointv3.Cluster
 		c.until = now
 		c.now.add(&c.later)
 		c.later = counts{}
+		report := clusterReport{of: c}
 		if sum := c.unsent(); !sum.empty() {
-			stats = append(stats, c.encode(&sum))
+			report.stats = c.encode(&sum)
 		}
-		read = append(read, c)
+		read = append(read, report)
 	}
-	slices.SortFunc(stats, func(a, b *endpointv3.ClusterStats) int {
-		return cmp.Or(
-			cmp.Compare(a.GetClusterName(), b.GetClusterName()),
-			cmp.Compare(a.GetClusterServiceName(), b.GetClusterServiceName()),
-		)
+	slices.SortFunc(read, func(a, b clusterReport) int {
+		return cmp.Or(cmp.Compare(a.of.key.cluster, b.of.key.cluster), cmp.Compare(a.of.service, b.of.service))
 	})
-	return stats, read
+	return read
 }
 
-// commit records that the result of collect has been sent.
-func (r *Reporter) commit(read []*cluster) {
+// commit records that results of collect have been sent.
+func (r *Reporter) commit(read []clusterReport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, c := range read {
+	for _, report := range read {
+		c := report.of
 		c.since = c.until
 		c.now = counts{}
 		r.forgetLocked(c, func(s *source) bool { return s.commit() && s.last })
@@ -116,7 +120,14 @@ func (c *cluster) encode(sum *counts) *endpointv3.ClusterStats {
 		TotalDroppedRequests: sum.overloads,
 		LoadReportInterval:   durationpb.New(c.until.Sub(c.since)),
 	}
-	for id, l := range sum.localities {
+	ids := slices.Collect(maps.Keys(sum.localities))
+	for id := range sum.metrics {
+		if _, counted := sum.localities[id]; !counted {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range ids {
+		l := sum.localities[id]
 		locality := &endpointv3.UpstreamLocalityStats{
 			Locality:                &corev3.Locality{Region: id.Region, Zone: id.Zone, SubZone: id.SubZone},
 			TotalIssuedRequests:     l.Issued,

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -21,9 +19,10 @@ type ledger map[string]int
 
 // add enters a report, the way the ledger names things. In progress is not added
 // up; progress returns it.
-func (l ledger) add(stats []*endpointv3.ClusterStats) (progress ledger) {
+func (l ledger) add(report []clusterReport) (progress ledger) {
 	progress = make(ledger)
-	for _, c := range stats {
+	for _, r := range report {
+		c := r.stats
 		name := c.GetClusterName() + "/" + c.GetClusterServiceName()
 		for _, z := range c.GetUpstreamLocalityStats() {
 			zone := name + "/" + z.GetLocality().GetZone()
@@ -31,6 +30,9 @@ func (l ledger) add(stats []*endpointv3.ClusterStats) (progress ledger) {
 			l[zone+" ok"] += int(z.GetTotalSuccessfulRequests())
 			l[zone+" failed"] += int(z.GetTotalErrorRequests())
 			progress[zone] += int(z.GetTotalRequestsInProgress())
+			for _, m := range z.GetLoadMetricStats() {
+				l[zone+" metrics"] += int(m.GetNumRequestsFinishedWithMetric())
+			}
 		}
 		for _, d := range c.GetDroppedRequests() {
 			l[name+" "+d.GetCategory()] += int(d.GetDroppedCount())
@@ -79,8 +81,13 @@ func (u *user) step(t *testing.T, rng *rand.Rand, truth, progress ledger) {
 		tr.begin(z, 1)
 		truth[name+" issued"]++
 		progress[name]++
+		metrics := u.load.Metrics(picker.LocalityID{Zone: u.zones[z]})
 		u.ends = append(u.ends, func() {
 			progress[name]--
+			if rng.IntN(2) == 0 {
+				metrics.Add("named_metrics.a", 1)
+				truth[name+" metrics"]++
+			}
 			if rng.IntN(3) == 0 {
 				tr.end(z, 1, picker.CallFailed)
 				truth[name+" failed"]++
@@ -99,9 +106,14 @@ func (u *user) step(t *testing.T, rng *rand.Rand, truth, progress ledger) {
 		u.load.Drop("x").Add()
 		truth[u.name+" x"]++
 		truth[u.name+" dropped"]++
-	case op == 18:
+	case op == 18 && rng.IntN(2) == 0:
 		u.load.Overload().Add()
 		truth[u.name+" dropped"]++
+	case op == 18: // the counts of an RPC were read before its metrics
+		if len(u.zones) > 0 {
+			u.load.Metrics(picker.LocalityID{Zone: u.zones[0]}).Add("named_metrics.a", 1)
+			truth[u.name+"/"+u.zones[0]+" metrics"]++
+		}
 	default: // the configuration changes
 		u.zones = all[:rng.IntN(len(all)+1)]
 		retain(u.load, u.zones, []string{"x"}[:rng.IntN(2)])
@@ -123,8 +135,7 @@ func TestCollect(t *testing.T) {
 		_, stopLast := r.Report("stays", "")
 		truth, progress, reported := make(ledger), make(ledger), make(ledger)
 		var users []*user
-		var stats []*endpointv3.ClusterStats // of the report being made
-		var read []*cluster
+		var read []clusterReport // of the report being made
 		for range 5000 {
 			switch op := rng.IntN(40); {
 			case op == 0 && len(users) < 8:
@@ -148,13 +159,13 @@ func TestCollect(t *testing.T) {
 					u.stop()
 				}
 			case op == 2 && read == nil:
-				stats, read = r.collect(wanted{all: true}, time.Now())
-				got := ledger{}.add(stats)
+				read = r.collect(wanted{all: true}, time.Now())
+				got := ledger{}.add(read)
 				if diff := got.diff(progress); diff != nil {
 					t.Fatalf("seed %d: in progress: %q", seed, diff)
 				}
 			case op == 3 && read != nil:
-				reported.add(stats)
+				reported.add(read)
 				r.commit(read)
 				read = nil
 			case op == 4:
@@ -164,8 +175,8 @@ func TestCollect(t *testing.T) {
 			}
 		}
 		for range 2 { // a stopped source may have been seen before its last RPC ended
-			stats, read = r.collect(wanted{all: true}, time.Now())
-			reported.add(stats)
+			read = r.collect(wanted{all: true}, time.Now())
+			reported.add(read)
 			r.commit(read)
 		}
 		if diff := reported.diff(truth); diff != nil {
@@ -196,10 +207,10 @@ func TestCollectVoid(t *testing.T) {
 		{func() { tr.begin(0, 4) }, 3},
 	} {
 		tt.do()
-		stats, read := r.collect(wanted{all: true}, time.Now())
+		read := r.collect(wanted{all: true}, time.Now())
 		r.commit(read)
 		got := make(ledger)
-		if got.add(stats); got["c/s/a issued"] != tt.want {
+		if got.add(read); got["c/s/a issued"] != tt.want {
 			t.Errorf("report %d: %d issued, want %d", i, got["c/s/a issued"], tt.want)
 		}
 	}
@@ -217,17 +228,17 @@ func TestFold(t *testing.T) {
 		tr.rpcs(0, 3, picker.CallOK)
 		load.Overload().Add()
 		got := make(ledger)
-		stats, read := r.collect(wanted{all: true}, time.Now())
+		read := r.collect(wanted{all: true}, time.Now())
 		tr.rpcs(0, 4, picker.CallOK)
 		load.Drop("x").Add()
 		stopFull(r, stop)
 		if arrives {
-			got.add(stats)
+			got.add(read)
 			r.commit(read)
 		}
 		for range 2 {
-			stats, read = r.collect(wanted{all: true}, time.Now())
-			got.add(stats)
+			read = r.collect(wanted{all: true}, time.Now())
+			got.add(read)
 			r.commit(read)
 		}
 		want := ledger{"c/s/a issued": 7, "c/s/a ok": 7, "c/s/a failed": 0, "c/s x": 1, "c/s dropped": 2}
@@ -254,15 +265,15 @@ func TestUnwanted(t *testing.T) {
 	stops[0]()
 	stopFull(r, stops[1]) // folded into the other
 	stops[2]()
-	if stats, read := r.collect(wanted{names: map[string]bool{"e": true}}, time.Now()); stats != nil || read != nil {
-		t.Errorf("collected %v of %d clusters that are not wanted", stats, len(read))
+	if read := r.collect(wanted{names: map[string]bool{"e": true}}, time.Now()); read != nil {
+		t.Errorf("collected %v of clusters that are not wanted", read)
 	}
 	if got, want := censusOf(r), (census{clusters: 1, sources: 1}); got != want {
 		t.Errorf("reporter remembers %+v, want %+v", got, want)
 	}
 	got := make(ledger)
-	stats, _ := r.collect(wanted{names: map[string]bool{"c": true}}, time.Now())
-	if got.add(stats); got["c/s/a ok"] != 3 {
+	read := r.collect(wanted{names: map[string]bool{"c": true}}, time.Now())
+	if got.add(read); got["c/s/a ok"] != 3 {
 		t.Errorf("%d RPCs collected once they are wanted, want 3", got["c/s/a ok"])
 	}
 }
@@ -274,14 +285,14 @@ func TestForgetAndReturn(t *testing.T) {
 	defer r.Close()
 	r.Report("stays", "")
 	_, stop := r.Report("c", "s")
-	_, read := r.collect(wanted{all: true}, time.Now())
+	read := r.collect(wanted{all: true}, time.Now())
 	stopFull(r, stop)
 	load, _ := r.Report("c", "s")
 	load.Overload().Add()
 	r.commit(read)
 	got := make(ledger)
-	stats, _ := r.collect(wanted{all: true}, time.Now())
-	if got.add(stats); got["c/s dropped"] != 1 {
+	read = r.collect(wanted{all: true}, time.Now())
+	if got.add(read); got["c/s dropped"] != 1 {
 		t.Errorf("%d drops reported, want 1", got["c/s dropped"])
 	}
 }
@@ -301,7 +312,7 @@ func BenchmarkCollect(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				_, read := r.collect(wanted{all: true}, time.Now())
+				read := r.collect(wanted{all: true}, time.Now())
 				r.commit(read)
 			}
 		})

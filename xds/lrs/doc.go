@@ -49,8 +49,12 @@
 // be closed was not issued, which may become known too late; the next reports are then reduced
 // accordingly. For a cluster: drops by category, and in total, including RPCs rejected by the
 // circuit breaker. A cluster or locality without counts is omitted. The ORCA metrics named by
-// the cluster's configuration are summed by locality (A85). Per-endpoint counts are not
-// reported.
+// the cluster's configuration are summed by locality (A85), up to 1000 names of 256 bytes and 64 KiB
+// in all: backends choose the names. Per-endpoint counts are not reported.
+//
+// A report of more than about 1 MiB is divided into several messages, since gRPC servers accept
+// 4 MiB by default and end the stream otherwise. A cluster is in one message if it fits; if not, its
+// localities are divided, and each message has the whole interval.
 //
 // # Rejected designs
 //
@@ -70,7 +74,9 @@
 // # Caveats
 //
 // LRS has no acknowledgments. Reports passed to the transport count as sent, and are lost if
-// the connection breaks before they arrive.
+// the connection breaks before they arrive, or if the server refuses them. Options.Ended reports
+// that a stream has ended. The counts are not sent again: the server may have added them already,
+// and a message that it refuses once would be refused again.
 //
 // # Sources
 //

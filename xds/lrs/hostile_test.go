@@ -224,3 +224,44 @@ func TestSendBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestEnded: the end of a stream after a response is not silent: counts may be lost, of those sent
+// last. The end that the reporter causes itself is not reported.
+func TestEnded(t *testing.T) {
+	tooLarge := status.Error(codes.ResourceExhausted, "too large")
+	for name, tt := range map[string]struct {
+		handle handler
+		want   string // in the error; empty if there is none
+	}{
+		"refuses a report": {func(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+			_ = stream.Send(all)
+			for range 2 { // the node and a report
+				if _, err := stream.Recv(); err != nil {
+					return err
+				}
+			}
+			return tooLarge
+		}, "too large"},
+		"hangs up":    {hangsUp, "EOF"},
+		"never reads": {neverReads, errNotRead.Error()},
+		"never ends":  {neverEnds, ""},
+		"fails":       {fails, ""}, // without a response: Failed
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, r := startHostile(t, tt.handle)
+				var ended []string
+				r.opts.Ended = func(err error) { ended = append(ended, err.Error()) }
+				fill(t, r)
+				pass(30 * time.Second)
+				r.Close()
+				if got := len(ended) > 0; got != (tt.want != "") || got && !strings.Contains(ended[0], tt.want) {
+					t.Errorf("streams ended with %q, want %q", ended, tt.want)
+				}
+				if len(ended) > 30 {
+					t.Errorf("%d streams in 30 seconds", len(ended))
+				}
+			})
+		})
+	}
+}

@@ -34,6 +34,11 @@ type Options struct {
 	// first response, or could not be opened. It is called with nil at the first response after
 	// that. If Failed is nil, lines are written to slog.Default().
 	Failed func(error)
+	// Ended is called, by the reporting goroutine, when a stream has ended after the server's first
+	// response, with the reason: io.EOF if the server closed it without an error. What was sent last may
+	// not have reached the server or was refused, and is lost: LRS has no acknowledgments. If Ended is
+	// nil, lines are written to slog.Default().
+	Ended func(error)
 }
 
 func (o Options) withDefaults() Options {
@@ -57,6 +62,11 @@ func (o Options) withDefaults() Options {
 				return
 			}
 			slog.Warn("xdslb: load reporting failed", "error", err)
+		}
+	}
+	if o.Ended == nil {
+		o.Ended = func(err error) {
+			slog.Warn("xdslb: the stream of load reports ended, and the last report may be lost", "error", err)
 		}
 	}
 	return o

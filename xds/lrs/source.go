@@ -100,7 +100,7 @@ type counts struct {
 }
 
 func (c *counts) empty() bool {
-	return len(c.localities) == 0 && len(c.drops) == 0 && c.overloads == 0
+	return len(c.localities) == 0 && len(c.drops) == 0 && c.overloads == 0 && len(c.metrics) == 0
 }
 
 // addUnsent adds the counts of s that were seen and not sent, and the RPCs in progress.
@@ -137,7 +137,8 @@ func (c *counts) add(other *counts) {
 	}
 }
 
-// addMetrics adds the sums of a locality to m, which may be nil.
+// addMetrics adds the sums of a locality to m, which may be nil, within the limits of
+// picker.Metrics: reports that fail would collect more and more names otherwise.
 func addMetrics(m map[picker.LocalityID]map[string]picker.MetricSum, id picker.LocalityID, sums map[string]picker.MetricSum) map[picker.LocalityID]map[string]picker.MetricSum {
 	if m == nil {
 		m = make(map[picker.LocalityID]map[string]picker.MetricSum)
@@ -145,9 +146,7 @@ func addMetrics(m map[picker.LocalityID]map[string]picker.MetricSum, id picker.L
 	if m[id] == nil {
 		m[id] = make(map[string]picker.MetricSum, len(sums))
 	}
-	for name, s := range sums {
-		m[id][name] = m[id][name].Plus(s)
-	}
+	picker.MergeMetrics(m[id], sums)
 	return m
 }
 

@@ -5,6 +5,7 @@ package lrs
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 
 // sendTimeout is the maximum time for a server to read a report before its stream is closed.
 const sendTimeout = 10 * time.Second
+
+var errNotRead = fmt.Errorf("the server did not read a report within %v", sendTimeout)
 
 // run keeps a stream open while there are sources. Report starts it; it ends after the last
 // source has stopped.
@@ -47,9 +50,10 @@ type response struct {
 // report opens a stream and reports on it until it ends or the last source is stopped. If there
 // are unreported counts, it then waits a short time for the server's first response, since
 // channels can be short-lived. The error is the reason for the end of the stream, if there was
-// no response.
+// no response. If there was one and the server ended the stream, report calls Ended.
 func (r *Reporter) report() error {
-	ctx, cancel := context.WithCancel(r.ctx)
+	ctx, cancelCause := context.WithCancelCause(r.ctx)
+	cancel := func() { cancelCause(nil) }
 	responses, ended := make(chan response), make(chan error, 1)
 	go func() {
 		defer close(ended)
@@ -87,13 +91,19 @@ func (r *Reporter) report() error {
 			due = timing.After(time.Until(last.Add(interval)))
 		case <-due:
 			last = time.Now()
-			r.send(stream, want, sendTimeout, cancel)
+			r.send(stream, want, sendTimeout, func() { cancelCause(errNotRead) })
 			due = time.After(interval)
 		case err := <-ended:
-			if stream != nil {
-				return nil
+			if stream == nil {
+				return err
 			}
-			return err
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			if r.ctx.Err() == nil {
+				r.opts.Ended(err)
+			}
+			return nil
 		case <-r.wake:
 			if stream != nil || !r.idle() {
 				break
@@ -137,16 +147,18 @@ func (r *Reporter) receive(ctx context.Context, responses chan<- response) error
 	}
 }
 
-// send sends a report. If that fails or exceeds the timeout, the stream ends, and the counts
-// will be part of the next report.
+// send sends a report. If that fails or exceeds the timeout, the stream ends, and the counts that
+// were not sent will be part of the next report.
 func (r *Reporter) send(stream lrsv3.LoadReportingService_StreamLoadStatsClient, want wanted, timeout time.Duration, cancel context.CancelFunc) bool {
-	stats, read := r.collect(want, time.Now())
+	report := r.collect(want, time.Now())
 	t := time.AfterFunc(timeout, cancel)
 	defer t.Stop()
-	if stream.Send(&lrsv3.LoadStatsRequest{ClusterStats: stats}) != nil {
-		return false // receive returns the error
+	for _, m := range messages(report) {
+		if stream.Send(&lrsv3.LoadStatsRequest{ClusterStats: m.stats}) != nil {
+			return false // receive returns the error
+		}
+		r.commit(m.sent)
 	}
-	r.commit(read)
 	return true
 }
 

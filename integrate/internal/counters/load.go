@@ -45,6 +45,7 @@ func ReportLoad(client *xds.Client, boot *bootstrap.Config, server, cluster, ser
 		}
 		r = &reporter{Reporter: lrs.NewReporter(conn, boot.LRSNode(), lrs.Options{
 			Failed: func(err error) { client.LogLoadReports(server, err) },
+			Ended:  func(err error) { client.LogLoadReportsEnded(server, err) },
 		}), key: k, release: release}
 		reporters.m[k] = r
 	}
