@@ -52,6 +52,7 @@ func TestArrows(t *testing.T) {
 		{"integrate/internal/channelmetrics", below(rule{internal + "explain", "texts are not metrics"})},
 		{"integrate/internal/counters", below(rule{internal + "rpc", "it counts picks"}, rule{internal + "metric", "package channelmetrics reads the counters"})},
 		{"integrate/internal/rpc", below(rule{internal + "explain", "it explains what it does in its own types"}, rule{internal + "channelmetrics", "that reads links"})},
+		{"integrate/internal/compare", below(rule{internal + "rpc", "it reads configurations only"})},
 		{"integrate/internal/rollout", below(rule{internal + "explain", "it decides by the environment only"})},
 		{"integrate/report", []rule{{internal, "it is plain data"}, {mod + "picker", "it is plain data"}, {"google.golang.org/grpc", "it is plain data"}}},
 		{"integrate/probe", []rule{

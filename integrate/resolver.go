@@ -226,7 +226,12 @@ func (r *xdsResolver) waiting() error { return r.view.Waiting(r.Listener, r.Auth
 func (r *xdsResolver) watch(b *balancer.Balancer) (stop func()) {
 	r.balancer.Store(b)
 	r.start()
-	return r.view.Watch(r.Listener, r.Authority, b)
+	w := &comparing{Balancer: b, resolver: r}
+	unwatch := r.view.Watch(r.Listener, r.Authority, w)
+	return func() {
+		unwatch()
+		w.close()
+	}
 }
 
 // start wakes the goroutines that wait for the LB policy.

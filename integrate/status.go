@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/xdslb/xdslb/integrate/internal/balancer"
+	"github.com/xdslb/xdslb/integrate/internal/compare"
 	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/report"
@@ -86,7 +87,12 @@ func (r *xdsResolver) status(detailed bool) report.TargetStatus {
 	if t := r.Channel.Current(); t != nil {
 		s.Unapplied = explain.NotApplied(t)
 	}
-	r.addResources(&s)
+	resources := r.resources()
+	r.addResources(&s, resources)
+	s.StockDifferences = compare.Differences(r.comparison(resources, s.Overlay))
+	if detailed {
+		s.ShareShifts = compare.Shares(r.config(), &s)
+	}
 	for _, server := range r.Client.Servers() {
 		s.Servers = append(s.Servers, report.ServerStatus{
 			URI: server.URI, InUse: server.InUse, Connected: server.Connected, Since: server.Since, Error: explain.ErrorText(server.Err), ErrorTime: server.ErrTime,
@@ -98,12 +104,12 @@ func (r *xdsResolver) status(detailed bool) report.TargetStatus {
 }
 
 // addResources adds the resources that the target depends on, and the patches of the overlay.
-func (r *xdsResolver) addResources(s *report.TargetStatus) {
-	s.Overlay = r.patches()
+func (r *xdsResolver) addResources(s *report.TargetStatus, resources []xds.ResourceStatus) {
+	s.Overlay = patches(r.overlay, slices.Values(resources))
 	if err := r.overlay.Err(); err != nil {
 		s.OverlayError = err.Error()
 	}
-	for res := range r.view.TargetResources(r.Listener, r.Authority) {
+	for _, res := range resources {
 		out := report.ResourceStatus{
 			Type: res.Type.String(), Name: res.Name, State: res.State.String(),
 			Version: res.Version, Updated: res.Updated, Server: res.Server, Error: explain.ErrorText(res.Err),

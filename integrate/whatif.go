@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"net/url"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/balancer"
+	"github.com/xdslb/xdslb/integrate/internal/compare"
 	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/integrate/report"
@@ -127,12 +129,15 @@ func PickWhatIf(ctx context.Context, w WhatIf, rpcs int) (*report.Picks, error) 
 // simulation is a balancer with resources of a file.
 type simulation struct {
 	*balancer.Simulation
-	patches []report.PatchStatus
+	patches    []report.PatchStatus
+	comparison *compare.Input
 }
 
 func (s *simulation) inspect(target string) *report.TargetStatus {
 	status := s.Inspect(target)
 	status.Overlay = s.patches
+	status.StockDifferences = compare.Differences(s.comparison)
+	status.ShareShifts = compare.Shares(s.Config(), status)
 	return status
 }
 
@@ -210,7 +215,11 @@ func (f *file) simulate(w *WhatIf) (*simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &simulation{s, patches(source, view.TargetResources(listener, authority))}, nil
+	resources := slices.Collect(view.TargetResources(listener, authority))
+	list := patches(source, slices.Values(resources))
+	in := w.Config.comparison(s.Config(), resources, source, list)
+	in.Bootstrap = f.boot
+	return &simulation{s, list, in}, nil
 }
 
 // keep is a Watcher that keeps a target subscribed.

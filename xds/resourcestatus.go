@@ -43,6 +43,9 @@ type ResourceStatus struct {
 	// not be changed.
 	Raw *anypb.Any
 
+	// RejectedByStock is [resource.RejectedByStock] of the version in use as it was received.
+	RejectedByStock []string
+
 	// Patched has the forms of the resource with overlays that targets use. In
 	// View.TargetResources it has the one of the target.
 	Patched []Patched
@@ -130,6 +133,7 @@ func (e *entry) statusLocked() ResourceStatus {
 		}
 	}
 	if of := cmp.Or(e.keptLocked(), e); of.value != nil {
+		s.RejectedByStock = resource.RejectedByStock(of.value)
 		s.Version, s.Updated, s.Server = of.version, timeOrZero(of.updated), of.from.URI
 		if of.raw != nil {
 			s.Raw = &anypb.Any{TypeUrl: e.key.typ.URL(), Value: of.raw}

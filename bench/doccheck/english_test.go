@@ -24,7 +24,7 @@ var plain = []string{
 	"bench", "edf", "fuzz", "picker", "ringhash", "xds",
 	"integrate/attemptlabels", "integrate/cmd", "integrate/debug", "integrate/examples", "integrate/probe",
 	"integrate/report", "integrate/stockmetrics",
-	"integrate/internal/balancer", "integrate/internal/channelmetrics", "integrate/internal/counters", "integrate/internal/diagnosis",
+	"integrate/internal/balancer", "integrate/internal/channelmetrics", "integrate/internal/compare", "integrate/internal/counters", "integrate/internal/diagnosis",
 	"integrate/internal/explain", "integrate/internal/link",
 	"integrate/internal/metadatautil", "integrate/internal/methodconfig", "integrate/internal/metric",
 	"integrate/internal/offline", "integrate/internal/orcaweight", "integrate/internal/outlier",

@@ -25,6 +25,7 @@ const (
 	maxEvents    = 128
 	maxItems     = 8 // in a list within a row
 	maxFindings  = 20
+	maxShifts    = 20
 	minFilter    = 10 // tables with more rows have a filter
 )
 
@@ -41,6 +42,7 @@ type channelView struct {
 	ResourcesTable tableView
 	Log            []eventRow // newest first
 	EventsTable    tableView
+	Shifts         []report.ShareShift
 	Explain        explainView
 }
 
@@ -99,6 +101,7 @@ func newChannelView(s *integrate.TargetStatus, q url.Values) *channelView {
 	if n := len(v.Findings); n > maxFindings {
 		v.Findings, v.MoreFindings = v.Findings[:maxFindings], n-maxFindings
 	}
+	v.Shifts = s.ShareShifts[:min(len(s.ShareShifts), maxShifts)]
 	v.addRoutes(q)
 	var resources []report.ResourceStatus
 	resources, v.ResourcesTable = resourceTable.arrange(s.Resources, maxResources, q)

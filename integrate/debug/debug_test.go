@@ -153,7 +153,10 @@ func TestOverlay(t *testing.T) {
 	call(t, cc)
 	page := get(t, Handler(), "", http.StatusOK)
 	wellFormed(t, page)
-	for _, want := range []string{"changed by Config.Overlay: patches[0]", "changes Cluster orders", "&lt;other&gt;", "matches no resource of the target"} {
+	for _, want := range []string{
+		"changed by Config.Overlay: patches[0]", "changes Cluster orders", "&lt;other&gt;", "matches no resource of the target",
+		`<a href="#stock">compared with grpc-go</a>`, "<td>differ</td>", "an overlay</th>", "Cluster orders, by Config.Overlay: patches[0]", "it does not apply the patches",
+	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -203,6 +206,7 @@ func TestPage(t *testing.T) {
 	for _, want := range []string{
 		"<caption>", `scope="col"`, `scope="row"`, "25 %", "75 %", "eu/a", "its priority is not in use", "Priority 1 (not active)", "any path", "configuration applied", "ClusterLoadAssignment",
 		"No problems detected", "1 channel, no errors", `lang="en"`, "weighted round robin",
+		"Cluster orders: 25 % of the RPCs go to other endpoints by endpoint weights",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)

@@ -70,9 +70,15 @@ type TargetStatus struct {
 	Resources []ResourceStatus `json:"resources,omitempty"` // by type, in the order LDS, RDS, CDS, EDS, and name
 	Overlay   []PatchStatus    `json:"overlay,omitempty"`   // patches, in the order in which they are applied
 	// OverlayError is why the present content of the overlay's file is not in force.
-	OverlayError string           `json:"overlay_error,omitempty"`
-	Servers      []ServerStatus   `json:"servers,omitempty"` // xDS servers that have been used, in the bootstrap's order
-	Events       []eventlog.Event `json:"events,omitempty"`  // the latest, oldest first
+	OverlayError string `json:"overlay_error,omitempty"`
+	// StockDifferences lists what google.golang.org/grpc/xds rejects, lacks or handles differently: the
+	// effect of a roll-back.
+	StockDifferences []StockDifference `json:"stock_differences,omitempty"`
+	// ShareShifts are the clusters whose endpoints have other shares of the RPCs there (detail).
+	ShareShifts []ShareShift `json:"share_shifts,omitempty"`
+
+	Servers []ServerStatus   `json:"servers,omitempty"` // xDS servers that have been used, in the bootstrap's order
+	Events  []eventlog.Event `json:"events,omitempty"`  // the latest, oldest first
 }
 
 // ResourceStatus is an xDS resource of the target: the version in force, and the error of the latest

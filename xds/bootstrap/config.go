@@ -159,6 +159,9 @@ func (c *Config) CheckCertProvider(instance string, roots bool) error {
 // configuration of the credentials, so it must not be logged; use String for logs.
 func (s *Server) Key() string { return s.key }
 
+// HasCallCreds reports whether the client authenticates itself to the server by call credentials (A97).
+func (s *Server) HasCallCreds() bool { return len(s.callCreds) > 0 }
+
 // String returns the URI with the types of the credentials and the features,
 // such as "istiod:15012 (tls, jwt_token_file, fail_on_data_errors)".
 func (s *Server) String() string {

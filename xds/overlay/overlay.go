@@ -64,6 +64,7 @@ type patch struct {
 	kind          kind
 	name, target  glob
 	merge         json.RawMessage
+	fields        []string // of merge
 	whenUnset     bool
 	allowSecurity bool
 }
@@ -160,6 +161,7 @@ func (p *patch) validate() error {
 		return errors.New(": must have at least one field")
 	}
 	for _, f := range fields {
+		p.fields = append(p.fields, string(f.fd.Name()))
 		switch name := f.fd.Name(); {
 		case name == "name", name == "cluster_name":
 			return fmt.Errorf(".%s: must not be set: names cannot be patched", name)
@@ -177,6 +179,8 @@ type Patch struct {
 	Ref
 	// Resource, Name and Target are as in the document; Target is "*" if it is left out.
 	Resource, Name, Target string
+	// Fields are the fields of the resource that the patch sets, in their proto names.
+	Fields []string
 }
 
 // Patches returns a description of each patch, in order. A nil Overlay has none.
@@ -186,7 +190,7 @@ func (o *Overlay) Patches() []Patch {
 	}
 	list := make([]Patch, len(o.patches))
 	for i, p := range o.patches {
-		list[i] = Patch{p.ref, kinds[p.kind].name, string(p.name), string(p.target)}
+		list[i] = Patch{p.ref, kinds[p.kind].name, string(p.name), string(p.target), p.fields}
 	}
 	return list
 }

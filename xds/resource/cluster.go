@@ -31,6 +31,7 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 	}
 	c.MaxRequests, c.DefaultLimit = maxRequests(m.GetCircuitBreakers())
 	d.ignoreOf(m)
+	stockCluster(m, p)
 	aggregate := new(aggregatev3.ClusterConfig)
 	switch t := m.GetClusterDiscoveryType().(type) {
 	case *clusterv3.Cluster_Type:

@@ -55,11 +55,12 @@ func TestCluster(t *testing.T) {
 		{"A37: an IPv6 address", fmt.Sprintf(dns, "::1"), Cluster{Name: "c", Kind: ClusterDNS, DNSHost: "::1", DNSTarget: "[::1]:443", MaxRequests: 1024, DefaultLimit: true}},
 		{"A37: an aggregate, whatever its type is called", `"clusterType": {"name": "x", "typedConfig": {
 			"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": ["b", "a", "b"]}}`,
-			Cluster{Name: "c", Kind: ClusterAggregate, Children: []string{"b", "a", "b"}, MaxRequests: 1024, DefaultLimit: true}},
+			Cluster{Name: "c", Kind: ClusterAggregate, Children: []string{"b", "a", "b"}, MaxRequests: 1024, DefaultLimit: true,
+				Stock: []string{"cluster_type.name: must be envoy.clusters.aggregate"}}},
 		{"A52-SRC-1: lb_policy does not count beside load_balancing_policy", `"type": "EDS", "lbPolicy": "MAGLEV", ` + ads + `, "loadBalancingPolicy": {"policies": [
 			{"typedExtensionConfig": {"name": "x", "typedConfig": {"@type": "type.googleapis.com/envoy.config.core.v3.Node"}}},
 			{"typedExtensionConfig": {"name": "x", "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"}}}]}`,
-			with(func(c *Cluster) { c.Policy.Flat = true })},
+			with(func(c *Cluster) { c.Policy.Flat, c.Stock = true, []string{"lb_policy: MAGLEV is unsupported"} })},
 	}
 	for _, tt := range tests {
 		if got := decodeAs[*Cluster](t, ClusterType, `{"name": "c", `+tt.json+`}`); !reflect.DeepEqual(*got, tt.want) {

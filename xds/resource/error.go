@@ -74,6 +74,7 @@ type problems struct {
 	more   bool // the limit was reached
 	// ignored are the unsupported features, each once.
 	ignored []string
+	stock   []string // why stock rejects the resource
 }
 
 // full reports whether there is no room for another problem.

@@ -38,6 +38,7 @@ func (d *decoder) filters(list []*hcmv3.HttpFilter, p *path) []picker.Filter {
 		names[name] = struct{}{}
 
 		cfg := unwrap(m.GetTypedConfig(), p.dot("typed_config"))
+		cfg.stockFilter(m.GetIsOptional(), stockFilters)
 		t := d.filterType(cfg.kind)
 		if t == nil || t.config != cfg.kind {
 			if !m.GetIsOptional() {
@@ -90,10 +91,16 @@ func (d *decoder) overrides(m map[string]*anypb.Any, p *path) map[string]any {
 			config = wrapper.GetConfig()
 			if wrapper.GetDisabled() || config == nil {
 				own = with(own, name, FilterOverride{Disabled: wrapper.GetDisabled()})
+				if config != nil {
+					(&filterConfig{kind: baseName(config.GetTypeUrl()), p: p}).stockFilter(wrapper.GetIsOptional(), stockOverrides)
+				} else if !wrapper.GetIsOptional() {
+					p.refusedByStock("an override without a configuration is unsupported, unless it is optional")
+				}
 				continue
 			}
 		}
 		cfg := unwrap(config, p)
+		cfg.stockFilter(wrapper.GetIsOptional(), stockOverrides)
 		t := d.filterType(cfg.kind)
 		switch {
 		case t == nil || t.override != cfg.kind:

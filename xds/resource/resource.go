@@ -159,19 +159,20 @@ func Decode(t Type, value []byte, opt Options) (any, error) {
 		if m := new(listenerv3.Listener); d.unmarshal(value, m) {
 			l := d.listener(m, d.root())
 			slices.Sort(d.ignored)
-			l.Ignored = d.ignored
+			l.Ignored, l.Stock = d.ignored, d.stock
 			result = l
 		}
 	case RouteConfigType:
 		if rc := d.routeConfig(value, d.root()); rc != nil {
 			d.root().dot("name").nonEmpty(rc.Name)
+			rc.Stock = d.stock
 			result = rc
 		}
 	case ClusterType:
 		if m := new(clusterv3.Cluster); d.unmarshal(value, m) {
 			c := d.cluster(m, d.root())
 			slices.Sort(d.ignored)
-			c.Ignored = d.ignored
+			c.Ignored, c.Stock = d.ignored, d.stock
 			result = c
 		}
 	case EndpointsType:

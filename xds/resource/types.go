@@ -38,12 +38,14 @@ type Listener struct {
 	Filters []picker.Filter
 
 	Ignored []string // as in picker.Config, excluding RouteConfig
+	Stock   []string // see RejectedByStock; including RouteConfig
 }
 
 // RouteConfig is envoy.config.route.v3.RouteConfiguration.
 type RouteConfig struct {
 	Name         string // empty if inline and unnamed
 	VirtualHosts []VirtualHost
+	Stock        []string // see RejectedByStock; empty if inline
 }
 
 // VirtualHost is envoy.config.route.v3.VirtualHost. Its retry policy applies to its routes
@@ -84,6 +86,7 @@ type Cluster struct {
 	TLS           *picker.TLS              // A29; nil means no TLS
 	HealthCheck   *picker.HealthCheck      // A17; nil means none
 	Ignored       []string                 // as in picker.Config
+	Stock         []string                 // see RejectedByStock
 }
 
 // ClusterKind is the way in which a cluster discovers its endpoints.

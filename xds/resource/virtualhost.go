@@ -25,6 +25,7 @@ func (d *decoder) routeConfig(value []byte, p *path) *RouteConfig {
 		return nil
 	}
 	rc := &RouteConfig{Name: m.GetName(), VirtualHosts: make([]VirtualHost, 0, n)}
+	stockPlugins(m.GetClusterSpecifierPlugins(), p)
 	var headers headerLevels
 	whole := d.apart(func() {
 		d.ignoreIn(m)

@@ -14,6 +14,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -37,9 +38,13 @@ var checkCommand = command{
 		"server and opens an ADS stream without requests, in the variant that a client\n" +
 		"would use first, and in the other one if the server does not implement it. With a\n" +
 		"target, it checks that the control plane sends valid resources for it, and shows\n" +
-		"which of them the overlay changes. The exit code is 1 if there are failures or\n" +
-		"warnings.",
-	example: "xdslb check -b /etc/xds/bootstrap.json -expiry 168h",
+		"which of them the overlay changes. The section \"compared with grpc-go\" lists what\n" +
+		"google.golang.org/grpc/xds would do with the same resources after a roll-back: a\n" +
+		"line with \"loss\" means that RPCs would fail. It depends on the variables of gRPC\n" +
+		"in the environment. With -f, resources come from a file, and the bootstrap is\n" +
+		"optional. The exit code is 1 if there are failures or warnings.",
+	example: "xdslb check -b /etc/xds/bootstrap.json -expiry 168h\n" +
+		"xdslb check xds:///orders -f orders.json",
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var boot bootstrapFlag
 		boot.register(fs)
@@ -47,25 +52,37 @@ var checkCommand = command{
 		expiry := fs.Duration("expiry", 24*time.Hour, "warn about certificates that expire within this time")
 		offline := fs.Bool("offline", false, "do not connect to the servers")
 		patches := fs.String("overlay", os.Getenv("XDSLB_OVERLAY"), "overlay to check (default $XDSLB_OVERLAY)")
+		resources := fs.String("f", "", "`file` with resources, as printed by dump, or - for standard input (default: the control plane)")
+		fs.StringVar(&boot.localCluster, "local-cluster", "", "`name` of the program's own cluster, like integrate.Config.LocalCluster")
 		return func(args []string) (bool, error) {
-			if len(args) > 1 || len(args) == 1 && *offline {
+			switch {
+			case *resources != "" && len(args) != 1:
+				return false, want(args, "TARGET")
+			case len(args) > 1, len(args) == 1 && *offline && *resources == "":
 				return false, want(args)
 			}
 			c := &checker{e: e, expiry: *expiry}
 			patchText := c.overlay(*patches)
-			cfg, document := c.bootstrap(&boot)
-			if cfg != nil {
-				c.servers(cfg, boot.delta, *timeout, !*offline)
+			var document []byte
+			if *resources == "" || boot.file != "" {
+				var cfg *bootstrap.Config
+				if cfg, document = c.bootstrap(&boot); cfg != nil {
+					c.servers(cfg, boot.delta, *timeout, !*offline && *resources == "")
+				}
 			}
 			if len(args) == 1 && !c.failed() {
-				c.target(fullTarget(args[0]), document, &boot, *timeout, patchText)
+				target := fullTarget(args[0])
+				read := func() ([]byte, error) { return readFile(*resources) }
+				if *resources == "" {
+					read = func() ([]byte, error) { return e.fetch(document, target, &boot, *timeout) }
+				}
+				text, err := read()
+				c.target(target, text, err, boot.config(document), patchText)
 			}
 			if e.json {
 				return c.wrong(), e.printJSON(c.Findings)
 			}
-			for _, f := range c.Findings {
-				wrap(e.stdout, fmt.Sprintf("%-4s", f.Verdict), sanitize.Text(f.What+": "+f.Text, 600))
-			}
+			c.print()
 			return c.wrong(), nil
 		}
 	},
@@ -73,20 +90,34 @@ var checkCommand = command{
 
 // Finding is a result of check.
 type Finding struct {
-	Verdict string `json:"verdict"` // "ok", "info", "warn" or "FAIL"
+	Section string `json:"section,omitempty"`
+	Verdict string `json:"verdict"` // "ok", "info", "loss", "warn" or "FAIL"
 	What    string `json:"what"`    // checked item
 	Text    string `json:"text"`
+}
+
+// print prints the findings as text.
+func (c *checker) print() {
+	section := ""
+	for _, f := range c.Findings {
+		if f.Section != section {
+			section = f.Section
+			fmt.Fprintf(c.e.stdout, "\n%s\n", section)
+		}
+		wrap(c.e.stdout, fmt.Sprintf("%-4s", f.Verdict), sanitize.Text(f.What+": "+f.Text, 2000))
+	}
 }
 
 // checker collects findings.
 type checker struct {
 	e        *env
 	expiry   time.Duration
+	section  string // of the next findings
 	Findings []Finding
 }
 
 func (c *checker) add(verdict, what, format string, args ...any) {
-	c.Findings = append(c.Findings, Finding{verdict, what, fmt.Sprintf(format, args...)})
+	c.Findings = append(c.Findings, Finding{c.section, verdict, what, fmt.Sprintf(format, args...)})
 }
 
 // wrong reports whether there are failures or warnings.
@@ -118,16 +149,15 @@ func (c *checker) overlay(file string) []byte {
 	return text
 }
 
-// target requests the resources of a target, and shows the effect of the overlay, whose text is given,
-// on them.
-func (c *checker) target(target string, document []byte, boot *bootstrapFlag, timeout time.Duration, text []byte) {
+// target checks the resources of a target, and shows the effect of the overlay, whose text is given,
+// on them. err is the error of requesting them.
+func (c *checker) target(target string, resources []byte, err error, cfg integrate.Config, text []byte) {
 	_ = os.Unsetenv("XDSLB_OVERLAY") // its file may have changed since it was read
-	resources, err := c.e.fetch(document, target, boot, timeout)
 	if err != nil {
 		c.add("FAIL", "target "+target, "%v", err)
 		return
 	}
-	w := integrate.WhatIf{Target: target, Resources: resources, Config: boot.config(document)}
+	w := integrate.WhatIf{Target: target, Resources: resources, Config: cfg}
 	w.Config.Overlay = text
 	s, err := integrate.InspectWhatIf(w)
 	if err != nil {
@@ -144,6 +174,28 @@ func (c *checker) target(target string, document []byte, boot *bootstrapFlag, ti
 			verdict = "info" // overlays may be for several targets
 		}
 		c.add(verdict, fmt.Sprintf("patches[%d]", i), "%s", p.Effect())
+	}
+	c.compared(s)
+}
+
+// compared shows what google.golang.org/grpc/xds would do with the resources of a target.
+func (c *checker) compared(s *report.TargetStatus) {
+	c.section = "compared with grpc-go"
+	defer func() { c.section = "" }()
+	for i := range s.StockDifferences {
+		d := &s.StockDifferences[i]
+		verdict := "info"
+		if d.LosesRPCs {
+			verdict = "loss"
+		}
+		what, remedy, _ := strings.Cut(d.String(), ": "+d.Effect)
+		c.add(verdict, what, "%s", d.Effect+remedy)
+	}
+	for i := range s.ShareShifts {
+		c.add("info", "Cluster "+s.ShareShifts[i].Cluster, "%s", s.ShareShifts[i].String())
+	}
+	if len(s.StockDifferences)+len(s.ShareShifts) == 0 {
+		c.add("ok", "resources", "google.golang.org/grpc/xds supports all features in use")
 	}
 }
 
@@ -333,7 +385,7 @@ func (c *checker) server(s *bootstrap.Server, delta bool, timeout time.Duration)
 	case other && delta:
 		c.add("warn", what, "connected; only the state-of-the-world variant of ADS is available, which clients select automatically")
 	case other:
-		c.add("ok", what, "connected; only incremental ADS is available, which clients select automatically")
+		c.add("ok", what, "connected; only incremental ADS is available, which clients select automatically, and google.golang.org/grpc/xds lacks")
 	case err == nil:
 		c.add("ok", what, "connected, ADS is available (%v)", c.e.now().Sub(begin).Round(time.Millisecond))
 	case code == codes.Unimplemented:

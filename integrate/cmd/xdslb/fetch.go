@@ -70,7 +70,7 @@ func (e *env) fetch(boot []byte, target string, opts *bootstrapFlag, timeout tim
 	}
 	client := xds.Acquire(cfg, xds.Options{Filter: rpc.FilterType, Delta: opts.delta, AcceptHostnames: opts.hostnames, Linger: -1, Logger: silent})
 	defer client.Release()
-	view := client.View(nil, "")
+	view := client.View(nil, "").With(xds.TargetOptions{LocalCluster: opts.localCluster})
 	defer view.Watch(listener, authority, keep{})()
 	ctx, cancel := context.WithTimeout(e.ctx, timeout)
 	defer cancel()

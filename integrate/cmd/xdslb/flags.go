@@ -27,6 +27,8 @@ type bootstrapFlag struct {
 	delta     bool // as integrate.Config.Delta
 	hostnames bool // as integrate.ResourceOptions.AcceptHostnames
 
+	localCluster string // as integrate.Config.LocalCluster
+
 	source string // of the document, set by read
 }
 
@@ -40,7 +42,7 @@ func (b *bootstrapFlag) register(fs *flag.FlagSet) {
 // config returns a configuration with a bootstrap document and the flags.
 func (b *bootstrapFlag) config(document []byte) integrate.Config {
 	return integrate.Config{
-		Bootstrap: document, Delta: b.delta, Linger: -1, Logger: silent, Resources: integrate.ResourceOptions{AcceptHostnames: b.hostnames},
+		Bootstrap: document, Delta: b.delta, LocalCluster: b.localCluster, Linger: -1, Logger: silent, Resources: integrate.ResourceOptions{AcceptHostnames: b.hostnames},
 	}
 }
 

@@ -92,6 +92,9 @@ func TestGolden(t *testing.T) {
 		{"explain", 1, []string{"explain", "shop", "/shop.Cart/Add", "-f", file, "-H", "x-user=bob", "-down", "10.0.0.1:80"}},
 		{"diff", 1, []string{"diff", file, "testdata/after.json", "-target", "xds:///shop"}},
 		{"diff-json", 1, []string{"diff", "-o", "json", "-target", "shop", file, "testdata/after.json"}},
+		{"compare", 0, []string{"check", "shop", "-f", "testdata/compare.json"}},
+		{"compare-json", 0, []string{"check", "shop", "-f", "testdata/compare.json", "-o", "json"}},
+		{"compare-nothing", 0, []string{"check", "-f", "testdata/after.json", "shop", "-overlay", ""}},
 		{"diff-nothing", 0, []string{"diff", "-target=shop", "--", file, file}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -124,6 +124,13 @@ func (t *statusText) channel(s *integrate.TargetStatus) {
 		}
 	}
 	t.more(len(s.Overlay), viewResources, "patches")
+	for i := range s.StockDifferences {
+		head := "  with grpc-go:"
+		if s.StockDifferences[i].LosesRPCs {
+			head = "  with grpc-go, RPCs fail:"
+		}
+		wrap(t.w, head, sanitize.Text(s.StockDifferences[i].String(), 600))
+	}
 	if n := len(s.Events); n > 0 {
 		t.line("  events")
 		for i := range s.Events[max(0, n-viewEvents):] {

@@ -203,6 +203,9 @@ func (s *Simulation) age() {
 	s.publish()
 }
 
+// Config returns the configuration in use.
+func (s *Simulation) Config() *picker.Config { return s.picker.current.Load().Config }
+
 // inspect returns the status of the balancer.
 func (s *Simulation) Inspect(target string) *report.TargetStatus {
 	status := &report.TargetStatus{Time: time.Now(), Target: target}

@@ -28,6 +28,7 @@ import (
 	"log/slog"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -35,6 +36,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/report"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // The environment variables.
@@ -169,6 +171,26 @@ func NoteOutcome(target resolver.Target, v *report.RolloutStatus, patched bool, 
 	}
 	note(logger, slog.LevelWarn, "xdslb: channels of a target handed to google.golang.org/grpc/xds", v.Why(), target.String(), lost...)
 }
+
+// NoteLosses logs, once for each target, what would lose RPCs if the target's channels were handed to
+// stock.
+func NoteLosses(target string, losses []report.StockDifference, logger *slog.Logger) {
+	var features, remedies []string
+	for _, d := range losses {
+		features = append(features, strings.Join(append([]string{d.Feature}, d.Where...), "; "))
+		if !slices.Contains(remedies, d.Remedy) {
+			remedies = append(remedies, d.Remedy)
+		}
+	}
+	const line = "xdslb: a roll-back to google.golang.org/grpc/xds by " + Disable + " would lose RPCs"
+	if _, noted := notedLines.LoadOrStore([3]string{line, "", target}, true); !noted {
+		link.LoggerOr(logger).Warn(line, "target", target, "features", eventlog.CutTo(strings.Join(features, " | "), maxText),
+			"remedy", strings.Join(remedies, "; ")+"; xdslb check and the status have the whole list")
+	}
+}
+
+// maxText bounds the text of a line.
+const maxText = 4096
 
 // NoteTLS logs, once for each target, the TLS settings that stock ignores until environment
 // variables enable them. The target's channel has xDS credentials.

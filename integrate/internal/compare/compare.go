@@ -1,0 +1,211 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package compare compares the configuration of a channel with what google.golang.org/grpc/xds of
+// grpc-go 1.85, called stock here, would do with the same resources: the effect of a roll-back.
+//
+//	compare.go   Differences, and the values that it depends on
+//	rows.go      the list of features
+//	shares.go    endpoints whose shares of the RPCs differ
+//
+// Package resource finds the rules of stock that a resource violates (resource.RejectedByStock),
+// since only the decoder sees the whole resource.
+package compare
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/xdslb/xdslb/integrate/report"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// Input describes a channel.
+type Input struct {
+	// Config is the configuration in use, as adapted to the channel; nil if there is none.
+	Config *picker.Config
+	// Resources are the resources of the target.
+	Resources []xds.ResourceStatus
+	// Patches are the patches of the overlay.
+	Patches []Patch
+	Options Options
+	// Bootstrap is nil if it is unknown.
+	Bootstrap *bootstrap.Config
+	// Variants are the RPCs of ADS that the client uses, by server URI: see xds.ServerStatus.
+	Variants map[string]string
+	// Targets returns the number of targets of the process. It may be nil.
+	Targets func() int
+	// Getenv is os.Getenv, except in tests.
+	Getenv func(string) string
+}
+
+// Options are the fields of integrate.Config that stock lacks.
+type Options struct {
+	Bootstrap, Delta, KeepDeleted, DialOptions, RetryThrottling bool // whether the fields are set
+	LocalCluster, HealthCheckService                            string
+	DefaultMaxRequests                                          uint32
+}
+
+// Patch is a patch of an overlay.
+type Patch struct {
+	Text    string   // source and path
+	Kind    string   // of the resource, as in the document
+	Fields  []string // that it sets, at the top level
+	Changed []string // resources that it changes
+}
+
+// Differences returns the features in use that stock rejects, lacks or handles differently, those
+// that lose RPCs first. O(routes + clusters + endpoints + resources).
+func Differences(in *Input) (list []report.StockDifference) {
+	if in.Getenv == nil {
+		in.Getenv = os.Getenv
+	}
+	for _, loses := range []bool{true, false} {
+		for i := range rows {
+			if r := &rows[i]; r.loses == loses {
+				if where, found := r.find(in); found {
+					list = append(list, report.StockDifference{LosesRPCs: loses, Feature: r.feature, Where: where, Effect: r.effect, Remedy: r.remedy})
+				}
+			}
+		}
+	}
+	return list
+}
+
+// Losses returns the differences that lose RPCs.
+func Losses(list []report.StockDifference) (losses []report.StockDifference) {
+	for _, d := range list {
+		if d.LosesRPCs {
+			losses = append(losses, d)
+		}
+	}
+	return losses
+}
+
+// enabled reports whether a variable of gRPC is true, whose default is false.
+func (in *Input) enabled(variable string) bool {
+	return strings.EqualFold(in.Getenv(variable), "true")
+}
+
+// places collects the users of a feature, each once.
+type places struct {
+	list []string
+	more int
+	seen map[string]bool
+}
+
+// maxPlaces is the maximum number of users that are listed.
+const maxPlaces = 8
+
+func (p *places) add(place string) {
+	if p.seen[place] {
+		return
+	}
+	if p.seen == nil {
+		p.seen = map[string]bool{}
+	}
+	p.seen[place] = true
+	if len(p.list) == maxPlaces {
+		p.more++
+		return
+	}
+	p.list = append(p.list, place)
+}
+
+func (p *places) result() ([]string, bool) {
+	if p.more > 0 {
+		p.list = append(p.list, fmt.Sprintf("and %d more", p.more))
+	}
+	return p.list, len(p.list) > 0
+}
+
+// finder finds a feature, and its users unless the feature belongs to the channel.
+type finder func(in *Input) (where []string, found bool)
+
+// channel finds a feature of the channel.
+func channel(has func(in *Input) bool) finder {
+	return func(in *Input) ([]string, bool) { return nil, has(in) }
+}
+
+// byLeaf finds a feature of clusters with endpoints.
+func byLeaf(has func(in *Input, l *picker.Leaf) bool) finder {
+	return func(in *Input) ([]string, bool) {
+		var at places
+		if in.Config != nil {
+			for _, c := range in.Config.Clusters {
+				for i := range c.Leaves {
+					if l := &c.Leaves[i]; has(in, l) {
+						at.add("Cluster " + l.Name)
+					}
+				}
+			}
+		}
+		return at.result()
+	}
+}
+
+// byRoute finds a feature of routes.
+func byRoute(has func(in *Input, r *picker.Route) bool) finder {
+	return func(in *Input) ([]string, bool) {
+		var at places
+		if in.Config != nil {
+			for i := range in.Config.Routes {
+				if r := &in.Config.Routes[i]; has(in, r) {
+					at.add(routeName(i, r))
+				}
+			}
+		}
+		return at.result()
+	}
+}
+
+func routeName(i int, r *picker.Route) string {
+	if r.Name == "" {
+		return fmt.Sprintf("route %d", i)
+	}
+	return fmt.Sprintf("route %d %q", i, r.Name)
+}
+
+// byRejection finds resources of a type that stock rejects.
+func byRejection(t resource.Type) finder {
+	return func(in *Input) ([]string, bool) {
+		var at places
+		for i := range in.Resources {
+			if r := &in.Resources[i]; r.Type == t {
+				for _, why := range r.RejectedByStock {
+					at.add(fmt.Sprintf("%v %s: %s", r.Type, r.Name, why))
+				}
+			}
+		}
+		return at.result()
+	}
+}
+
+// rejected reports whether stock rejects a resource.
+func (in *Input) rejected(t resource.Type, name string) bool {
+	for i := range in.Resources {
+		if r := &in.Resources[i]; r.Type == t && (name == "" || r.Name == name) && len(r.RejectedByStock) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// byPatch finds patches in force.
+func byPatch(has func(p *Patch) bool) finder {
+	return func(in *Input) ([]string, bool) {
+		var at places
+		for i := range in.Patches {
+			if p := &in.Patches[i]; has(p) {
+				for _, name := range p.Changed {
+					at.add(fmt.Sprintf("%s, by %s", name, p.Text))
+				}
+			}
+		}
+		return at.result()
+	}
+}
