@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/xds"
 
 	"github.com/xdslb/xdslb/bench/pickercapture"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -90,7 +91,7 @@ func (sc scenario) resources(revision uint32) xdstest.Resources {
 	}
 	routes := r.Routes[0].VirtualHosts[0].Routes
 	if sc.hashed {
-		xdstest.HashHeader(routes[0], hashHeader)
+		testplane.HashHeader(routes[0], hashHeader)
 	}
 	r.Routes[0].VirtualHosts[0].Routes = nil
 	for i := range sc.routes {

@@ -13,6 +13,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/pickercapture"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -27,7 +28,7 @@ func BenchmarkMetrics(b *testing.B) {
 		policy xdstest.ClusterOption
 	}{
 		{name: "policy=edf/metrics=none"},
-		{name: "policy=edf/metrics=recorded", opts: []grpc.DialOption{grpc.WithStatsHandler(&xdstest.Recorder{})}},
+		{name: "policy=edf/metrics=recorded", opts: []grpc.DialOption{grpc.WithStatsHandler(&kit.Recorder{})}},
 		{name: "policy=least_request/metrics=none", policy: xdstest.LeastRequest(2)},
 	} {
 		b.Run(bm.name, func(b *testing.B) {

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	stockxds "google.golang.org/grpc/xds"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -43,7 +44,7 @@ func TestPlacement(t *testing.T) {
 		}
 		r := xdstest.Service("svc", xdstest.Locality{Endpoints: endpoints})
 		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster("svc", "svc", xdstest.RingHash(1024, 4096))}
-		r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig("svc", xdstest.HashHeader(xdstest.Route("", "svc"), "key"))}
+		r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig("svc", testplane.HashHeader(xdstest.Route("", "svc"), "key"))}
 		if err := control.Set(r); err != nil {
 			t.Fatal(err)
 		}

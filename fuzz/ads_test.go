@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -36,7 +37,7 @@ func adsSeeds(tb testing.TB) [][]byte {
 	named := func(a *anypb.Any) *anypb.Any { return wrap(&discoveryv3.Resource{Name: "s", Resource: a}) }
 	l, r, c, e := wrap(xdstest.Listener("s", "s")), wrap(xdstest.RouteConfig("s", xdstest.Route("", "s"))), wrap(xdstest.Cluster("s", "s")), wrap(endpointSeeds()[3])
 	lds, rds, cds, eds := respond(xdstest.LDS, l), respond(xdstest.RDS, r), respond(xdstest.CDS, c), respond(xdstest.EDS, e)
-	inline := respond(xdstest.LDS, wrap(xdstest.InlineListener("s", xdstest.RouteConfig("r", xdstest.Route("", "s")))))
+	inline := respond(xdstest.LDS, wrap(testplane.InlineListener("s", xdstest.RouteConfig("r", xdstest.Route("", "s")))))
 	dns, aggregate := clusterSeeds()[7], clusterSeeds()[8]
 	dns.Name, aggregate.Name = "a", "s"
 	bad := proto.CloneOf(e)

@@ -7,12 +7,15 @@ import (
 	"testing"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/adaptive_concurrency/v3" // in seeds
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/admission_control/v3"    // in seeds
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -36,7 +39,7 @@ func listenerSeeds() []*listenerv3.Listener {
 		xdstest.Listener("l", "routes", optional),
 	}
 	for _, m := range routeSeeds() {
-		list = append(list, xdstest.InlineListener("inline", m, fault))
+		list = append(list, testplane.InlineListener("inline", m, fault))
 	}
 	return list
 }

@@ -14,6 +14,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -46,7 +47,7 @@ func FuzzOverlay(f *testing.F) {
 			}
 		}
 		f.Add(document, uint8(resource.ListenerType), encode(f, xdstest.Listener("l", "r")))
-		f.Add(document, uint8(resource.ListenerType), encode(f, xdstest.InlineListener("l", xdstest.RouteConfig("r", xdstest.Route("/a", "c")))))
+		f.Add(document, uint8(resource.ListenerType), encode(f, testplane.InlineListener("l", xdstest.RouteConfig("r", xdstest.Route("/a", "c")))))
 		f.Add(document, uint8(resource.RouteConfigType), encode(f, xdstest.RouteConfig("r", xdstest.Route("/a", "c"), xdstest.Route("", "d"))))
 		f.Add(document, uint8(resource.EndpointsType), encode(f, xdstest.Endpoints("e", xdstest.Locality{})))
 	}

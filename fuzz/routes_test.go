@@ -15,6 +15,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -45,7 +46,7 @@ func routeSeeds() []*routev3.RouteConfiguration {
 		xdstest.RouteConfig("one", xdstest.Route("", "c")),
 		xdstest.RouteConfig("order", xdstest.Route("/s/m", "a"), xdstest.Route("/s/", "b"), xdstest.Route("/s/m", "c"), xdstest.Route("", "d")),
 		xdstest.RouteConfig("later but longer", xdstest.Route("/s/", "b"), xdstest.Route("/s/m", "a")),
-		xdstest.RouteConfig("split", xdstest.WeightedRoute("/s/", xdstest.Weighted{Cluster: "a", Weight: 3}, xdstest.Weighted{Cluster: "b", Weight: 1}, xdstest.Weighted{Cluster: "a", Weight: 2}, xdstest.Weighted{Cluster: "z"})),
+		xdstest.RouteConfig("split", testplane.WeightedRoute("/s/", testplane.Weighted{Cluster: "a", Weight: 3}, testplane.Weighted{Cluster: "b", Weight: 1}, testplane.Weighted{Cluster: "a", Weight: 2}, testplane.Weighted{Cluster: "z"})),
 		xdstest.RouteConfig("paths",
 			with(xdstest.Route("", "a"), func(m *routev3.RouteMatch) {
 				m.PathSpecifier, m.CaseSensitive = &routev3.RouteMatch_Path{Path: "/S/m"}, wrapperspb.Bool(false)
@@ -69,7 +70,7 @@ func routeSeeds() []*routev3.RouteConfiguration {
 				MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "Kk"}, IgnoreCase: true}}})),
 			with(xdstest.Route("", "f"), header(&routev3.HeaderMatcher{Name: "content-type", HeaderMatchSpecifier: &routev3.HeaderMatcher_SuffixMatch{SuffixMatch: "grpc"}}))),
 		xdstest.RouteConfig("no action", &routev3.Route{Match: xdstest.Route("/s", "").Match, Action: &routev3.Route_NonForwardingAction{NonForwardingAction: new(routev3.NonForwardingAction)}}),
-		xdstest.RouteConfig("hash", xdstest.HashHeader(xdstest.Route("", "c"), "x")),
+		xdstest.RouteConfig("hash", testplane.HashHeader(xdstest.Route("", "c"), "x")),
 	}
 }
 

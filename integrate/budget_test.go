@@ -33,7 +33,7 @@ func TestRetryLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 			control := xdstest.New(t, xdstest.Options{})
-			metrics := &xdstest.Recorder{}
+			metrics := &kit.Recorder{}
 			cc := (*grpc.ClientConn)(nil)
 			for _, tt := range []struct {
 				name     string

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -191,11 +192,11 @@ func (p *plan) retryLimit() int {
 func (p *plan) resources(service string, d defect) xdstest.Resources {
 	var r xdstest.Resources
 	r.Listeners = append(r.Listeners, xdstest.Listener(service, service))
-	var to []xdstest.Weighted
+	var to []testplane.Weighted
 	for _, name := range slices.Sorted(maps.Keys(p.routed)) {
-		to = append(to, xdstest.Weighted{Cluster: service + name, Weight: p.routed[name]})
+		to = append(to, testplane.Weighted{Cluster: service + name, Weight: p.routed[name]})
 	}
-	route := xdstest.HashHeader(xdstest.WeightedRoute("", to...), "user")
+	route := testplane.HashHeader(testplane.WeightedRoute("", to...), "user")
 	p.retry(route)
 	r.Routes = append(r.Routes, xdstest.RouteConfig(service, route))
 	p.rewrite(r.Routes[0].VirtualHosts[0], route)

@@ -29,6 +29,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -47,7 +48,7 @@ type world struct {
 	oracle  *oracle
 	// attempts are those of the channels' RPCs.
 	attempts *attemptLog
-	metrics  xdstest.Recorder // of the channels
+	metrics  kit.Recorder // of the channels
 
 	controls []*xdstest.Server
 	config   integrate.Config

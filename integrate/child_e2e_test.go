@@ -104,7 +104,7 @@ func TestTypedStruct(t *testing.T) {
 		}
 		return true
 	}
-	if err := control.Loads().Wait(ctx, reported); err != nil {
+	if err := control.Wait(ctx, reported); err != nil {
 		t.Errorf("%v: got %+v for %d and %d RPCs", err, control.Loads().Counts(target, target), backends[0].Calls(), backends[1].Calls())
 	}
 }

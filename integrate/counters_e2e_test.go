@@ -66,7 +66,7 @@ func TestReportCut(t *testing.T) {
 		c := control.Loads().Counts(target, target)
 		return c.Sum()
 	}
-	if err := control.Loads().Wait(ctx, func() bool { return counts().Issued == 2 && counts().InProgress == 0 }); err != nil || counts() != want {
+	if err := control.Wait(ctx, func() bool { return counts().Issued == 2 && counts().InProgress == 0 }); err != nil || counts() != want {
 		t.Errorf("%+v are reported, %v, want %+v", counts(), err, want)
 	}
 }
@@ -94,7 +94,7 @@ func TestReportRename(t *testing.T) {
 			c := control.Loads().Counts(target, service)
 			return c.Sum()
 		}
-		if err := control.Loads().Wait(ctx, func() bool { return done(of("one"), of("two")) }); err != nil {
+		if err := control.Wait(ctx, func() bool { return done(of("one"), of("two")) }); err != nil {
 			t.Fatalf("%s is not reported: %+v and %+v", what, of("one"), of("two"))
 		}
 	}
@@ -168,7 +168,7 @@ func TestReportOfLeafThatMoves(t *testing.T) {
 		return c.Sum()
 	}
 	want := xdstest.LocalityCounts{Issued: 1, OK: 1}
-	if err := control.Loads().Wait(ctx, func() bool { return counts() == want }); err != nil {
+	if err := control.Wait(ctx, func() bool { return counts() == want }); err != nil {
 		t.Errorf("%+v are reported, want %+v", counts(), want)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -62,7 +63,7 @@ func TestExplainAgrees(t *testing.T) {
 		}}}
 		header.GetRoute().MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(time.Minute)}
 		control := xdstest.New(t, xdstest.Options{})
-		r := clusters(backends[:1], nil, header, xdstest.WeightedRoute("", xdstest.Weighted{Cluster: "a", Weight: 1}, xdstest.Weighted{Cluster: "many", Weight: 3}))
+		r := clusters(backends[:1], nil, header, testplane.WeightedRoute("", testplane.Weighted{Cluster: "a", Weight: 1}, testplane.Weighted{Cluster: "many", Weight: 3}))
 		weighted := xdstest.BackendEndpoints(backends[1:]...)
 		weighted[0].Weight, weighted[1].Weight, weighted[2].Weight = 1, 2, 5
 		r.Clusters = append(r.Clusters, xdstest.Cluster("many", "many"))
@@ -166,7 +167,7 @@ func TestExplainErrors(t *testing.T) {
 func TestExplainWhatIfAgrees(t *testing.T) {
 	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
-	r := clusters(backends[:1], nil, xdstest.WeightedRoute("", xdstest.Weighted{Cluster: "a", Weight: 1}, xdstest.Weighted{Cluster: "many", Weight: 3}))
+	r := clusters(backends[:1], nil, testplane.WeightedRoute("", testplane.Weighted{Cluster: "a", Weight: 1}, testplane.Weighted{Cluster: "many", Weight: 3}))
 	weighted := xdstest.BackendEndpoints(backends[1:]...)
 	weighted[0].Weight, weighted[1].Weight = 1, 4
 	r.Clusters = append(r.Clusters, xdstest.Cluster("many", "many"))

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -172,10 +173,10 @@ func TestRequestHeadersAndPicks(t *testing.T) {
 			r.Clusters[0] = xdstest.Cluster(target, target, xdstest.RingHash(1024, 4096))
 			r.Clusters = append(r.Clusters, xdstest.Cluster("other", "other"))
 			r.Endpoints = append(r.Endpoints, xdstest.Endpoints("other", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[3])}))
-			byKey := xdstest.HashHeader(retried(header(xdstest.Route("", target), "x-kind", "hashed"), 2), "x-key")
+			byKey := testplane.HashHeader(retried(header(xdstest.Route("", target), "x-kind", "hashed"), 2), "x-key")
 			byKey.RequestHeadersToRemove = []string{"x-kind"}
 			byKey.RequestHeadersToAdd = []*corev3.HeaderValueOption{setHeader("x-key", "same"), setHeader("x-version", version)}
-			weighted := xdstest.WeightedRoute("", xdstest.Weighted{Cluster: "other", Weight: 1})
+			weighted := testplane.WeightedRoute("", testplane.Weighted{Cluster: "other", Weight: 1})
 			weighted.RequestHeadersToAdd = []*corev3.HeaderValueOption{setHeader("x-from", "route")}
 			weighted.GetRoute().GetWeightedClusters().Clusters[0].RequestHeadersToAdd = []*corev3.HeaderValueOption{setHeader("x-from", "cluster"), setHeader("x-cluster", "other")}
 			r.Routes[0] = xdstest.RouteConfig(target, byKey, weighted)

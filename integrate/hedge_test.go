@@ -53,7 +53,7 @@ func TestHedgedRPC(t *testing.T) {
 			if tt.safe {
 				cfg.Idempotent = func(method string) bool { return method == testgrpc.TestService_UnaryCall_FullMethodName }
 			}
-			metrics := &xdstest.Recorder{}
+			metrics := &kit.Recorder{}
 			cc := b.dial(cfg, grpc.WithStatsHandler(metrics))
 			for _, b := range backends {
 				kit.WaitFor(t, "an RPC at each backend", func() bool { _, _ = call(t, cc, grpc.WaitForReady(true)); return b.Calls() > 0 })
@@ -133,7 +133,7 @@ func TestHedgedLosers(t *testing.T) {
 				FailurePercentageMinimumHosts: wrapperspb.UInt32(1), FailurePercentageRequestVolume: wrapperspb.UInt32(1),
 			}
 			set(t, control, r)
-			metrics := &xdstest.Recorder{}
+			metrics := &kit.Recorder{}
 			cc, err := integrate.Config{
 				Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Idempotent: func(string) bool { return true },
 				ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.Dialer("control"))},

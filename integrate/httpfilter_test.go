@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -139,7 +140,7 @@ func TestHTTPFilter(t *testing.T) {
 		return r
 	}
 	weighted := func(p string, m proto.Message) *routev3.Route {
-		r := xdstest.WeightedRoute(p, xdstest.Weighted{Cluster: target, Weight: 1})
+		r := testplane.WeightedRoute(p, testplane.Weighted{Cluster: target, Weight: 1})
 		r.TypedPerFilterConfig = override(elseSay("route"))
 		r.GetRoute().GetWeightedClusters().Clusters[0].TypedPerFilterConfig = override(m)
 		return r

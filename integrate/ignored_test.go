@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -28,7 +29,7 @@ func TestIgnoredIsLogged(t *testing.T) {
 	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Logger: slog.New(&logs)})
 	serve := func(asks bool, others int) {
 		t.Helper()
-		route := previousHosts(retried(xdstest.WeightedRoute("", xdstest.Weighted{Cluster: "a", Weight: 1}, xdstest.Weighted{Cluster: "b", Weight: 1}), 1))
+		route := previousHosts(retried(testplane.WeightedRoute("", testplane.Weighted{Cluster: "a", Weight: 1}, testplane.Weighted{Cluster: "b", Weight: 1}), 1))
 		if asks {
 			route.GetRoute().RetryPolicy.RetryPriority = &routev3.RetryPolicy_RetryPriority{Name: "envoy.retry_priorities.previous_priorities"}
 		}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/ringhash"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -26,7 +27,7 @@ func withPolicy(t *testing.T, b *bubble, opt xdstest.ClusterOption) (*grpc.Clien
 	backends, control := b.backends(4), b.control()
 	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
 	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, opt)}
-	r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig(target, xdstest.HashHeader(xdstest.Route("", target), "session"))}
+	r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig(target, testplane.HashHeader(xdstest.Route("", target), "session"))}
 	set(t, control, r)
 	cc := b.dial(b.config(control))
 	for _, b := range backends { // until all are connected

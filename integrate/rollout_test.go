@@ -53,7 +53,7 @@ func cannotHandOver(t *testing.T, test func(t *testing.T, variable, name, cause 
 }
 
 // metricsOfRollout returns the counts of channels that were and were not handed over.
-func metricsOfRollout(m *xdstest.Recorder, name, variable string) [2]float64 {
+func metricsOfRollout(m *kit.Recorder, name, variable string) [2]float64 {
 	return [2]float64{m.Sum("xdslb.client.channels_handed_over", "xds:///"+name, variable), m.Sum("xdslb.client.channels_not_handed_over", "xds:///"+name, variable)}
 }
 
@@ -65,7 +65,7 @@ func TestNotHandedOver(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	cannotHandOver(t, func(t *testing.T, variable, name, cause string) {
 		set(t, control, xdstest.Service(name, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
-		metrics := &xdstest.Recorder{}
+		metrics := &kit.Recorder{}
 		for range 2 {
 			cc, err := integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1}.NewClient("xds:///"+name,
 				grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(metrics))
@@ -104,7 +104,7 @@ func TestServedByNeither(t *testing.T) {
 	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
 	cannotHandOver(t, func(t *testing.T, variable, name, cause string) {
 		for way, dial := range map[string]func(string, ...grpc.DialOption) (*grpc.ClientConn, error){"NewClient": integrate.NewClient, "blank import": grpc.NewClient} {
-			metrics := &xdstest.Recorder{}
+			metrics := &kit.Recorder{}
 			cc, err := dial("xds:///"+name, creds, grpc.WithStatsHandler(metrics))
 			if err != nil {
 				t.Fatal(err)

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -127,9 +128,9 @@ func TestSplit(t *testing.T) {
 	bothWays(t, func(t *testing.T, _ bool, open func([]byte) *grpc.ClientConn) {
 		backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
 		control := xdstest.New(t, xdstest.Options{})
-		set(t, control, clusters(backends, nil, xdstest.WeightedRoute("",
-			xdstest.Weighted{Cluster: "a", Weight: 90}, xdstest.Weighted{Cluster: "b", Weight: 9},
-			xdstest.Weighted{Cluster: "never", Weight: 0}, xdstest.Weighted{Cluster: "c", Weight: 1})))
+		set(t, control, clusters(backends, nil, testplane.WeightedRoute("",
+			testplane.Weighted{Cluster: "a", Weight: 90}, testplane.Weighted{Cluster: "b", Weight: 9},
+			testplane.Weighted{Cluster: "never", Weight: 0}, testplane.Weighted{Cluster: "c", Weight: 1})))
 		cc := open(control.Bootstrap(t.Name()))
 		rpcs(t, cc, n, func(err error, _ time.Duration) {
 			if err != nil {

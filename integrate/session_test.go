@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -212,7 +213,7 @@ func TestSessionDraining(t *testing.T) {
 func TestSessionRoutes(t *testing.T) {
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
-	split := xdstest.WeightedRoute("", xdstest.Weighted{Cluster: "a", Weight: 1}, xdstest.Weighted{Cluster: "b", Weight: 1})
+	split := testplane.WeightedRoute("", testplane.Weighted{Cluster: "a", Weight: 1}, testplane.Weighted{Cluster: "b", Weight: 1})
 	nodes := 0
 	serve := func(path string, r *routev3.Route) *grpc.ClientConn {
 		res := clusters(backends, nil, r)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -19,7 +20,7 @@ import (
 // the same RPCs take the same attempts, unary or not, through an outage and after it.
 func TestRetryThrottling(t *testing.T) {
 	attempts := map[bool][]uint64{}
-	metrics := &xdstest.Recorder{}
+	metrics := &kit.Recorder{}
 	for _, byHeader := range []bool{false, true} {
 		route := retried(xdstest.Route("", "a"), 2)
 		if byHeader {

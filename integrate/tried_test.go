@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -52,7 +53,7 @@ func TestRetryElsewhere(t *testing.T) {
 				if name != "custom" {
 					endpoints[0].Weight, endpoints[1].Weight, endpoints[2].Weight = 100, 2, 1
 				}
-				route := xdstest.HashHeader(xdstest.Route("", target), "key")
+				route := testplane.HashHeader(xdstest.Route("", target), "key")
 				if byHeader {
 					route = absent(route, "nobody")
 				}

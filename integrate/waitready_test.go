@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -89,7 +90,7 @@ func TestWaitReady(t *testing.T) {
 		}
 		set(t, control, r)
 		blocked("without a route for the header")
-		r.Routes[0] = xdstest.RouteConfig(target, header(xdstest.Route("", "b"), "x-tenant", "red"), xdstest.WeightedRoute("", xdstest.Weighted{Cluster: "a", Weight: 1}, xdstest.Weighted{Cluster: "c", Weight: 1}))
+		r.Routes[0] = xdstest.RouteConfig(target, header(xdstest.Route("", "b"), "x-tenant", "red"), testplane.WeightedRoute("", testplane.Weighted{Cluster: "a", Weight: 1}, testplane.Weighted{Cluster: "c", Weight: 1}))
 		set(t, control, r)
 		blocked("without one of two clusters")
 		if err := backends[0].Start(); err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	"google.golang.org/grpc"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -36,7 +37,8 @@ var quick = xds.Options{BackoffBase: 5 * time.Millisecond, BackoffMax: 50 * time
 // start returns a control plane and a client of it.
 func start(t testing.TB, opts xds.Options) (*xdstest.Server, *xds.Client) {
 	t.Helper()
-	cp := xdstest.New(t, xdstest.Options{})
+	checker := testplane.NewChecker(nil)
+	cp := xdstest.New(t, xdstest.Options{Server: []grpc.ServerOption{checker.ServerOption()}})
 	cfg, err := bootstrap.Parse("test", cp.Bootstrap(t.Name()))
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +46,7 @@ func start(t testing.TB, opts xds.Options) (*xdstest.Server, *xds.Client) {
 	c := xds.Acquire(cfg, opts)
 	t.Cleanup(c.Release)
 	t.Cleanup(func() {
-		if v := cp.Violations(); len(v) > 0 {
+		if v := checker.Violations(); len(v) > 0 {
 			t.Errorf("violations of the protocol: %q", v)
 		}
 	})

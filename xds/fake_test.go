@@ -15,6 +15,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -22,14 +23,14 @@ import (
 // fake is a scripted server in a bubble: each of its methods returns when
 // everybody has come to rest.
 type fake struct {
-	*xdstest.Scripted
+	*testplane.Scripted
 	t    testing.TB
 	name string
 }
 
 func newFake(t testing.TB, name string) *fake {
 	f := &fake{t: t, name: name}
-	f.Scripted = xdstest.StartScripted(xdstest.ScriptedOptions{Report: func(violation string) { t.Errorf("%s: %s", name, violation) }})
+	f.Scripted = testplane.StartScripted(testplane.ScriptedOptions{Report: func(violation string) { t.Errorf("%s: %s", name, violation) }})
 	return f
 }
 
@@ -51,13 +52,13 @@ func (f *fake) hangUp(err error) {
 }
 
 // delta returns the open stream of the incremental variant, nil if there is none.
-func (f *fake) delta() *xdstest.DeltaStream {
+func (f *fake) delta() *testplane.DeltaStream {
 	synctest.Wait()
 	return f.DeltaStream()
 }
 
 // mustDelta returns the open stream of the incremental variant, or ends the test.
-func (f *fake) mustDelta() *xdstest.DeltaStream {
+func (f *fake) mustDelta() *testplane.DeltaStream {
 	f.t.Helper()
 	s := f.delta()
 	if s == nil {
@@ -74,13 +75,13 @@ func (f *fake) connected() bool {
 }
 
 // current returns the open stream, nil if there is none.
-func (f *fake) current() *xdstest.Stream {
+func (f *fake) current() *testplane.Stream {
 	synctest.Wait()
 	return f.Stream()
 }
 
 // must returns the open stream, or ends the test.
-func (f *fake) must() *xdstest.Stream {
+func (f *fake) must() *testplane.Stream {
 	f.t.Helper()
 	s := f.current()
 	if s == nil {

@@ -21,6 +21,7 @@ import (
 	sotwserver "github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	"google.golang.org/grpc"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -161,7 +162,7 @@ func (m *goCPHistory) set() {
 	for i := range goCPSize {
 		routes := routesTo(fmt.Sprint("r", i), fmt.Sprint("c", m.route[i]))
 		if m.inline[i] {
-			all[resourcev3.ListenerType] = append(all[resourcev3.ListenerType], xdstest.InlineListener(fmt.Sprint("t", i), routes))
+			all[resourcev3.ListenerType] = append(all[resourcev3.ListenerType], testplane.InlineListener(fmt.Sprint("t", i), routes))
 		} else {
 			all[resourcev3.ListenerType] = append(all[resourcev3.ListenerType], listenerTo(fmt.Sprint("t", i), routes.Name))
 			all[resourcev3.RouteType] = append(all[resourcev3.RouteType], routes)

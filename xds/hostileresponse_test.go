@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/internal/adscodec"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -122,13 +123,13 @@ func TestLongTexts(t *testing.T) {
 			}}})
 		},
 		"route configuration": func(cp *fake) { cp.send(lds, "1", listenerTo("svc", long)) },
-		"cluster":             func(cp *fake) { cp.send(lds, "1", xdstest.InlineListener("svc", routesTo("r", long))) },
+		"cluster":             func(cp *fake) { cp.send(lds, "1", testplane.InlineListener("svc", routesTo("r", long))) },
 		"service": func(cp *fake) {
-			cp.send(lds, "1", xdstest.InlineListener("svc", routesTo("r", "c")))
+			cp.send(lds, "1", testplane.InlineListener("svc", routesTo("r", "c")))
 			cp.send(cds, "1", clusterTo("c", long))
 		},
 		"type": func(cp *fake) {
-			cp.send(lds, "1", xdstest.InlineListener("svc", routesTo("r", "c")))
+			cp.send(lds, "1", testplane.InlineListener("svc", routesTo("r", "c")))
 			cp.respond(cds, &discoveryv3.DiscoveryResponse{VersionInfo: long, Resources: []*anypb.Any{{TypeUrl: long}}})
 		},
 	} {

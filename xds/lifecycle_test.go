@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/bench/leak"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -136,7 +137,7 @@ func clusterBytes(t *testing.T, n int) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	d.respond(lds, "1", wrap(listenerTo("svc", "r")))
-	d.respond(rds, "1", wrap(xdstest.RouteConfig("r", xdstest.WeightedRoute("", weighted(names)...))))
+	d.respond(rds, "1", wrap(xdstest.RouteConfig("r", testplane.WeightedRoute("", weighted(names)...))))
 	d.respond(cds, "1", clusters...)
 	d.respond(eds, "1", endpoints[:n-1]...)
 	if d.w.updates != 0 {
@@ -150,9 +151,9 @@ func clusterBytes(t *testing.T, n int) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) / uint64(n)
 }
 
-func weighted(names []string) (all []xdstest.Weighted) {
+func weighted(names []string) (all []testplane.Weighted) {
 	for _, name := range names {
-		all = append(all, xdstest.Weighted{Cluster: name, Weight: 1})
+		all = append(all, testplane.Weighted{Cluster: name, Weight: 1})
 	}
 	return all
 }

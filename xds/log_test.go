@@ -20,9 +20,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/eventlog"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // TestLog checks what is in the log, with which attributes: NACKs, deletions, missing
@@ -131,7 +131,7 @@ func TestLogStorm(t *testing.T) {
 			clusters = append(clusters, clusterTo(names[i], names[i]))
 		}
 		routes := routesTo("svc", "c0")
-		routes.VirtualHosts[0].Routes = []*routev3.Route{xdstest.WeightedRoute("", weighted(names)...)}
+		routes.VirtualHosts[0].Routes = []*routev3.Route{testplane.WeightedRoute("", weighted(names)...)}
 		cp.serve(append(clusters, listenerTo("svc", "svc"), routes)...)
 		h.watch("svc")
 		advance(time.Minute) // there are no endpoints for any of them

@@ -15,6 +15,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -86,5 +87,5 @@ func badEndpoints(service string) *endpointv3.ClusterLoadAssignment {
 
 // inlineListener returns a Listener that has its routes in itself.
 func inlineListener(name string, routes *routev3.RouteConfiguration) *listenerv3.Listener {
-	return xdstest.InlineListener(name, routes)
+	return testplane.InlineListener(name, routes)
 }

@@ -17,12 +17,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/internal/adscodec"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// controlPlane is what the two servers of xdstest have in common. What is said
+// controlPlane is what xdstest.Server and testplane.Scripted have in common. What is said
 // in its terms is tested with both: with go-control-plane, because many control
 // planes are built on it, and with the scripted one, because it takes the
 // protocol literally.
@@ -39,15 +40,25 @@ type controlPlane interface {
 
 var controlPlanes = map[string]func(t *testing.T, lis net.Listener) controlPlane{
 	"go-control-plane": func(t *testing.T, lis net.Listener) controlPlane {
-		cp, err := xdstest.Start(xdstest.Options{Listen: func(string) (net.Listener, error) { return lis, nil }})
+		checker := testplane.NewChecker(nil)
+		cp, err := xdstest.Start(xdstest.Options{
+			Listen: func(string) (net.Listener, error) { return lis, nil },
+			Server: []grpc.ServerOption{checker.ServerOption()},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return cp
+		return checkedServer{cp, checker}
 	},
 	"scripted": func(t *testing.T, lis net.Listener) controlPlane {
-		return xdstest.StartScripted(xdstest.ScriptedOptions{Listener: lis})
+		return testplane.StartScripted(testplane.ScriptedOptions{Listener: lis})
 	},
+}
+
+// checkedServer is a Server with a Checker.
+type checkedServer struct {
+	*xdstest.Server
+	*testplane.Checker
 }
 
 // withServers runs a test with each kind of control plane and each variant of ADS, n

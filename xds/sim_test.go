@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // simServer is a server of a world, and the client's end of the wire to it.
@@ -23,7 +23,7 @@ type simServer struct {
 	w       *world
 	number  int
 	cfg     *bootstrap.Server
-	checker *xdstest.Checker
+	checker *testplane.Checker
 	delta   bool       // the variant that it implements; see swap
 	ending  bool       // the client ends the stream
 	s       *server    // the client's; nil while it has no use for this one
@@ -35,7 +35,7 @@ type simServer struct {
 // simStream is a stream and what is under way on it. Requests arrive in order,
 // responses in order by type, as in workers.
 type simStream struct {
-	check     *xdstest.StreamChecker
+	check     *testplane.StreamChecker
 	wire      simWire
 	node      *corev3.Node // until it was sent
 	responded bool
@@ -46,18 +46,18 @@ type simStream struct {
 // simWire is what a server says and understands on a stream, in one of the variants.
 type simWire interface {
 	// hear takes note of a request, and has the server answer.
-	hear(*simServer, *xdstest.StreamChecker, request)
+	hear(*simServer, *testplane.StreamChecker, request)
 	asked(resource.Type) bool
 	// answer returns what the client does not have, nil if there is nothing.
 	answer(*simServer, resource.Type) proto.Message
 	// partial returns some of what the client has, though nobody asked.
 	partial(*simServer, resource.Type, uint8) proto.Message
 	// note tells the checker what is sent.
-	note(*xdstest.StreamChecker, proto.Message)
+	note(*testplane.StreamChecker, proto.Message)
 }
 
 func newSimServer(w *world, number int, cfg *bootstrap.Server) *simServer {
-	return &simServer{w: w, number: number, cfg: cfg, checker: xdstest.NewChecker(nil)}
+	return &simServer{w: w, number: number, cfg: cfg, checker: testplane.NewChecker(nil)}
 }
 
 func (sim *simServer) types() iter.Seq[resource.Type] {

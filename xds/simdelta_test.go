@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/resource"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // deltaWire is the server's side of a stream of the incremental variant.
@@ -39,7 +39,7 @@ type deltaSim struct {
 	left  []string          // unsubscribed from, and not echoed yet
 }
 
-func (d *deltaWire) hear(sim *simServer, check *xdstest.StreamChecker, r request) {
+func (d *deltaWire) hear(sim *simServer, check *testplane.StreamChecker, r request) {
 	req := r.(*discoveryv3.DeltaDiscoveryRequest)
 	check.DeltaRequest(req)
 	typ, ok := resource.TypeOf(req.TypeUrl)
@@ -142,6 +142,6 @@ func (d *deltaWire) enter(resp *discoveryv3.DeltaDiscoveryResponse) proto.Messag
 	return resp
 }
 
-func (d *deltaWire) note(check *xdstest.StreamChecker, msg proto.Message) {
+func (d *deltaWire) note(check *testplane.StreamChecker, msg proto.Message) {
 	check.DeltaResponse(msg.(*discoveryv3.DeltaDiscoveryResponse))
 }

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/resource"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // sotwWire is the server's side of a stream of the state-of-the-world variant.
@@ -30,7 +30,7 @@ type sotwSim struct {
 	sent  map[string]int // by version
 }
 
-func (d *sotwWire) hear(sim *simServer, check *xdstest.StreamChecker, r request) {
+func (d *sotwWire) hear(sim *simServer, check *testplane.StreamChecker, r request) {
 	req := r.(*discoveryv3.DiscoveryRequest)
 	check.Request(req)
 	typ, ok := resource.TypeOf(req.TypeUrl)
@@ -131,6 +131,6 @@ func (d *sotwWire) enter(sim *simServer, typ resource.Type, list []*anypb.Any) p
 	return &discoveryv3.DiscoveryResponse{TypeUrl: typ.URL(), VersionInfo: fmt.Sprint(sim.w.version), Nonce: t.nonce, Resources: list}
 }
 
-func (d *sotwWire) note(check *xdstest.StreamChecker, msg proto.Message) {
+func (d *sotwWire) note(check *testplane.StreamChecker, msg proto.Message) {
 	check.Response(msg.(*discoveryv3.DiscoveryResponse))
 }

@@ -14,6 +14,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -143,7 +144,7 @@ func TestDecodingStops(t *testing.T) {
 	}
 	ctx := &countdown{t.Context(), 100}
 	r := response{ctx: ctx, t: &d.s.types[lds], msg: deltaResponse{&discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: "1", Resources: []*discoveryv3.Resource{
-		{Name: "svc", Version: "1", Resource: wrap(xdstest.InlineListener("svc", routes))},
+		{Name: "svc", Version: "1", Resource: wrap(testplane.InlineListener("svc", routes))},
 	}}}}
 	r.handle()
 	if state := statusOf(d.c, lds, "svc").State; state == Acked || state == Nacked {

@@ -32,7 +32,7 @@ const worldSize = 4
 //
 // After each step these must hold:
 //
-//   - Requests are as the protocol asks (see xdstest.Checker), none of them a
+//   - Requests are as the protocol asks (see testplane.Checker), none of them a
 //     wildcard.
 //   - What is in the cache with a good version stays so while somebody watches
 //     it; with fail_on_data_errors, unless it was deleted or spoilt.

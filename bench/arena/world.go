@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/bench/cputime"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -138,7 +139,7 @@ func (w *world) service(name string, zones []xdstest.Locality) xdstest.Resources
 	r.Clusters[0] = xdstest.Cluster(name, name, append([]xdstest.ClusterOption{xdstest.MaxRequests(1 << 30)}, w.policy.Cluster...)...)
 	route := r.Routes[0].VirtualHosts[0].Routes[0]
 	if w.policy.Hashed {
-		xdstest.HashHeader(route, hashHeader)
+		testplane.HashHeader(route, hashHeader)
 	}
 	if w.policy.Route != nil {
 		w.policy.Route(route.GetRoute())

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/xds"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -33,6 +34,7 @@ var both = []string{stock, ours}
 type side struct {
 	name    string
 	control *xdstest.Server
+	checker *testplane.Checker // of the control plane
 	net     *xdstest.Network
 	cfg     integrate.Config // of ours
 
@@ -43,7 +45,8 @@ type side struct {
 // newSide starts a control plane.
 func newSide(t testing.TB, name string, n *xdstest.Network) *side {
 	s := &side{name: name, net: n, rejected: map[string]string{}}
-	s.control = xdstest.New(t, xdstest.Options{Listen: n.Listen, OnRequest: s.onRequest})
+	s.checker = testplane.NewChecker(nil)
+	s.control = xdstest.New(t, xdstest.Options{Listen: n.Listen, OnRequest: s.onRequest, Server: []grpc.ServerOption{s.checker.ServerOption()}})
 	return s
 }
 

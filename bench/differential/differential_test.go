@@ -242,7 +242,7 @@ func (x *trial) compareProtocol() {
 		}
 	}
 	for i, s := range x.sides {
-		if v := s.control.Violations(); len(v) > 0 && i == 1 {
+		if v := s.checker.Violations(); len(v) > 0 && i == 1 {
 			x.differ(&difference{aspect: "violations of the protocol", ours: fmt.Sprint(v)})
 		}
 	}

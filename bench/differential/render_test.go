@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -47,7 +48,7 @@ func (w *world) resources(addrs map[string]netip.AddrPort) xdstest.Resources {
 	}
 	lis := xdstest.Listener(service, service, filters...)
 	if w.inline {
-		lis = xdstest.InlineListener(service, rc, filters...)
+		lis = testplane.InlineListener(service, rc, filters...)
 	}
 	if w.maxStream > 0 {
 		hcm := new(hcmv3.HttpConnectionManager)

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -161,7 +162,7 @@ func denseScenarios() []*scenario {
 		return c
 	}
 	return []*scenario{
-		dense("Listener of 500,000 empty virtual hosts", lds, 90, func() proto.Message { return xdstest.InlineListener("l", hosts(500_000, &routev3.VirtualHost{})) }),
+		dense("Listener of 500,000 empty virtual hosts", lds, 90, func() proto.Message { return testplane.InlineListener("l", hosts(500_000, &routev3.VirtualHost{})) }),
 		dense("RouteConfiguration of 500,000 empty virtual hosts", rds, 90, func() proto.Message { return hosts(500_000, &routev3.VirtualHost{}) }),
 		dense("RouteConfiguration of 500,000 empty routes", rds, 130, func() proto.Message { return routes(500_000, &routev3.Route{}) }),
 		dense("Listener of 260,000 empty HTTP filters", lds, 300, func() proto.Message {
@@ -220,7 +221,7 @@ func bothScenarios() []*scenario {
 		}),
 		add("a Listener that changes without a pause", func(s *scenario) {
 			s.response = func(i int) proto.Message {
-				return s.whole(lds, i, xdstest.InlineListener("l", xdstest.RouteConfig("r", xdstest.Route("", fmt.Sprint("c", i%2)))))
+				return s.whole(lds, i, testplane.InlineListener("l", xdstest.RouteConfig("r", xdstest.Route("", fmt.Sprint("c", i%2)))))
 			}
 		}),
 		add("60 MiB that nobody requested", func(s *scenario) {
@@ -285,7 +286,7 @@ func bothScenarios() []*scenario {
 				for k := range 10_000 / shrink {
 					c.VirtualHosts[0].Routes = append(c.VirtualHosts[0].Routes, xdstest.Route(fmt.Sprint("/", k), fmt.Sprint("c", i, "-", k)))
 				}
-				return s.whole(lds, i, xdstest.InlineListener("l", c))
+				return s.whole(lds, i, testplane.InlineListener("l", c))
 			}
 		}),
 		add("unknown types with URLs of 1 MiB", func(s *scenario) {
@@ -328,7 +329,7 @@ func deltaScenarios() []*scenario {
 			return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds, Nonce: fmt.Sprint(i), Resources: []*discoveryv3.Resource{r(i)}}
 		}}
 	}
-	listener := pack(xdstest.InlineListener("l", xdstest.RouteConfig("r", xdstest.Route("", "c"))))
+	listener := pack(testplane.InlineListener("l", xdstest.RouteConfig("r", xdstest.Route("", "c"))))
 	heartbeat := func(i int) *discoveryv3.Resource {
 		return &discoveryv3.Resource{Name: "l", Version: fmt.Sprint(i), Ttl: durationpb.New(time.Hour)}
 	}
@@ -364,7 +365,7 @@ func deltaScenarios() []*scenario {
 		}),
 		one("one alias of another name of 100 KiB each", nil, func(i int) *discoveryv3.Resource {
 			name := fmt.Sprint("own", i) + big(100<<10)
-			return &discoveryv3.Resource{Name: name, Aliases: []string{"l"}, Version: fmt.Sprint(i), Resource: pack(xdstest.InlineListener(name, xdstest.RouteConfig("r", xdstest.Route("", "c"))))}
+			return &discoveryv3.Resource{Name: name, Aliases: []string{"l"}, Version: fmt.Sprint(i), Resource: pack(testplane.InlineListener(name, xdstest.RouteConfig("r", xdstest.Route("", "c"))))}
 		}),
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // TestHandedOverShows checks that a channel handed to stock is on the debug page, in its JSON
@@ -29,7 +28,7 @@ func TestHandedOverShows(t *testing.T) {
 	target := "xds:///" + name
 	value := "other, " + name + "<b>" // as a part of a list
 	t.Setenv("XDSLB_DISABLE", value+","+name)
-	page, metrics := debug.Handler(), &xdstest.Recorder{}
+	page, metrics := debug.Handler(), &kit.Recorder{}
 	cc := closing(t)(integrate.NewClient(target, plaintext, grpc.WithStatsHandler(metrics)))
 	for range 2 { // by the second the interceptors know whose the channel is
 		if err := call(t, cc); err != nil {
@@ -92,7 +91,7 @@ func TestNoBootstrapForStock(t *testing.T) {
 	}
 	t.Setenv("XDSLB_DISABLE", "all")
 	name, _ := service(t, 1, nil)
-	metrics := &xdstest.Recorder{}
+	metrics := &kit.Recorder{}
 	cc := closing(t)(integrate.Config{Bootstrap: control.Bootstrap("n")}.NewClient("xds:///"+name, plaintext, grpc.WithStatsHandler(metrics)))
 	if err := call(t, cc); err != nil {
 		t.Fatal(err)

@@ -27,6 +27,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/xdslb/xdslb/bench/leak"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -241,7 +242,7 @@ func settle(t testing.TB, h http.Handler, endpoints []xdstest.Endpoint) {
 func TestExplain(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
-	r.Routes[0].VirtualHosts[0].Routes = append(r.Routes[0].VirtualHosts[0].Routes[:0], xdstest.HashHeader(xdstest.Route("/shop.Cart/", "orders"), "user"))
+	r.Routes[0].VirtualHosts[0].Routes = append(r.Routes[0].VirtualHosts[0].Routes[:0], testplane.HashHeader(xdstest.Route("/shop.Cart/", "orders"), "user"))
 	r.Clusters[0] = xdstest.Cluster("orders", "orders", xdstest.RingHash(10, 100))
 	r.Routes[0].VirtualHosts[0].Routes = append(r.Routes[0].VirtualHosts[0].Routes, xdstest.Route("", "orders"))
 	dial(t, start(t, r), "orders")

@@ -25,6 +25,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -91,23 +92,23 @@ func catalog() xdstest.Resources {
 	}
 	r := xdstest.Service("catalog", localities...)
 	r.Clusters[0] = xdstest.Cluster("catalog", "", xdstest.RingHash(20_000, 20_000))
-	r.Routes[0] = xdstest.RouteConfig("catalog", xdstest.HashHeader(xdstest.Route("", "catalog"), "user"))
+	r.Routes[0] = xdstest.RouteConfig("catalog", testplane.HashHeader(xdstest.Route("", "catalog"), "user"))
 	return r
 }
 
 // gateway returns a service with 150 clusters of two endpoints.
 func gateway() xdstest.Resources {
 	r := xdstest.Resources{Listeners: xdstest.Service("gateway").Listeners}
-	var routes []xdstest.Weighted
+	var routes []testplane.Weighted
 	for i := range fleetClusters {
 		name := fmt.Sprintf("backend-%03d.shop.example.com", i)
 		s := xdstest.Service(name, xdstest.Locality{Endpoints: []xdstest.Endpoint{
 			{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 8, byte(i), 1}), 8080)}, {Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 8, byte(i), 2}), 8080)},
 		}})
 		r.Clusters, r.Endpoints = append(r.Clusters, s.Clusters...), append(r.Endpoints, s.Endpoints...)
-		routes = append(routes, xdstest.Weighted{Cluster: name, Weight: 1})
+		routes = append(routes, testplane.Weighted{Cluster: name, Weight: 1})
 	}
-	r.Routes = append(r.Routes, xdstest.RouteConfig("gateway", xdstest.WeightedRoute("", routes...)))
+	r.Routes = append(r.Routes, xdstest.RouteConfig("gateway", testplane.WeightedRoute("", routes...)))
 	return r
 }
 

@@ -21,6 +21,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -33,7 +34,7 @@ import (
 type world struct {
 	t        *testing.T
 	c        *xds.Client
-	one, two *xdstest.Scripted
+	one, two *testplane.Scripted
 	csds     statusv3.ClientStatusDiscoveryServiceClient
 }
 
@@ -42,7 +43,7 @@ type world struct {
 func inWorld(t *testing.T, features string, f func(t *testing.T, w *world), others ...statusv3.ClientStatusDiscoveryServiceServer) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, one: xdstest.StartScripted(xdstest.ScriptedOptions{}), two: xdstest.StartScripted(xdstest.ScriptedOptions{})}
+		w := &world{t: t, one: testplane.StartScripted(testplane.ScriptedOptions{}), two: testplane.StartScripted(testplane.ScriptedOptions{})}
 		t.Cleanup(w.one.Stop)
 		t.Cleanup(w.two.Stop)
 		w.c = w.acquire(t.Name(), features)
@@ -66,7 +67,7 @@ func (w *world) acquire(node, features string) *xds.Client {
 		Linger: -1,
 		Logger: slog.New(slog.DiscardHandler),
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			return map[string]*xdstest.Scripted{"one": w.one, "two": w.two}[addr].Dial(ctx, addr)
+			return map[string]*testplane.Scripted{"one": w.one, "two": w.two}[addr].Dial(ctx, addr)
 		})},
 	})
 	w.t.Cleanup(func() {

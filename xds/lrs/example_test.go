@@ -43,7 +43,7 @@ func ExampleReporter() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	if err := server.Loads().Wait(ctx, func() bool { return server.Loads().Counts("cluster", "service").Reports == 1 }); err != nil {
+	if err := server.Wait(ctx, func() bool { return server.Loads().Counts("cluster", "service").Reports == 1 }); err != nil {
 		fmt.Println(err)
 		return
 	}

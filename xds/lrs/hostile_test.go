@@ -200,12 +200,17 @@ func TestStopBounded(t *testing.T) {
 // A report that cannot be sent is given up in time and becomes part of the next.
 func TestSendBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := xdstest.New(t, xdstest.Options{Listen: xdstest.NewNetwork().Listen})
-		h, r := startHostile(t, nil)
-		h.handle = func(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
-			h.handle = s.Loads().StreamLoadStats
-			return neverReads(stream)
+		n := xdstest.NewNetwork()
+		streams := 0
+		first := func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			if streams++; streams == 1 {
+				return neverReads(&grpc.GenericServerStream[lrsv3.LoadStatsRequest, lrsv3.LoadStatsResponse]{ServerStream: stream})
+			}
+			return handler(srv, stream)
 		}
+		s := xdstest.New(t, xdstest.Options{Listen: n.Listen, Server: []grpc.ServerOption{grpc.StreamInterceptor(first)}})
+		r := NewReporter(dial(t, s.Addr(), grpc.WithContextDialer(n.Dial)), node, Options{})
+		t.Cleanup(r.Close)
 		fill(t, r)
 		load, _ := r.Report("cluster", "service")
 		tr := newTraffic(t, load, "a")

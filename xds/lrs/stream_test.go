@@ -279,7 +279,7 @@ func TestConcurrent(t *testing.T) {
 	}
 	wg.Wait()
 	want := xdstest.LocalityCounts{Issued: workers * rounds * 100, OK: workers * rounds * 50, Failed: workers * rounds * 50}
-	err := s.Loads().Wait(ctx, func() bool {
+	err := s.Wait(ctx, func() bool {
 		c := s.Loads().Counts("cluster", "service")
 		return c.Sum() == want && c.Dropped == workers*rounds*20 && c.Drops["x"] == workers*rounds*10
 	})

@@ -116,7 +116,6 @@ type ads struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	store     *store
 	events    *events
-	checker   *Checker
 	onRequest func(stream int64, req *discoveryv3.DiscoveryRequest)
 
 	onDeltaRequest func(stream int64, req *discoveryv3.DeltaDiscoveryRequest)
@@ -131,7 +130,6 @@ type ads struct {
 func (a *ads) init(store *store, events *events, opts *Options) {
 	a.store, a.events, a.onRequest, a.onDeltaRequest = store, events, opts.OnRequest, opts.OnDeltaRequest
 	a.single = opts.SingleStream
-	a.checker = NewChecker(nil)
 	a.streams, a.stats = make(map[*adsStream]bool), make(map[string]Stats)
 }
 
@@ -155,7 +153,7 @@ func (a *ads) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoverySe
 // begin registers a stream; end unregisters it.
 func (a *ads) begin(ctx context.Context) (_ context.Context, st *adsStream, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	st = &adsStream{ads: a, cancel: cancel, check: a.checker.Stream(), subs: make(map[string]*subscription)}
+	st = &adsStream{ads: a, cancel: cancel, subs: make(map[string]*subscription)}
 	a.mu.Lock()
 	a.total++
 	st.number = int64(a.total)
@@ -219,7 +217,6 @@ type adsStream struct {
 	ads    *ads
 	number int64
 	cancel context.CancelCauseFunc
-	check  *StreamChecker
 	subs   map[string]*subscription // by type; guarded by ads.mu
 }
 
@@ -246,7 +243,6 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discoveryv3.DiscoveryRequest)
 	if a.onRequest != nil {
 		a.onRequest(st.number, req)
 	}
-	st.check.Request(req)
 	t := req.GetTypeUrl()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -300,6 +296,5 @@ func (st *adsStream) answeredLocked(t string, sub *subscription, answer bool, de
 
 // OnStreamResponse implements sotw.Callbacks.
 func (st *adsStream) OnStreamResponse(_ context.Context, _ int64, _ *discoveryv3.DiscoveryRequest, resp *discoveryv3.DiscoveryResponse) {
-	st.check.Response(resp)
 	st.responded(resp.GetTypeUrl(), resp.GetNonce(), resp.GetVersionInfo())
 }

@@ -41,7 +41,6 @@ func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discoveryv3.DeltaDiscove
 	if a.onDeltaRequest != nil {
 		a.onDeltaRequest(st.number, req)
 	}
-	st.check.DeltaRequest(req)
 	t := req.GetTypeUrl()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +63,6 @@ func (st *adsStream) OnStreamDeltaRequest(_ int64, req *discoveryv3.DeltaDiscove
 
 // OnStreamDeltaResponse implements delta.Callbacks.
 func (st *adsStream) OnStreamDeltaResponse(_ int64, _ *discoveryv3.DeltaDiscoveryRequest, resp *discoveryv3.DeltaDiscoveryResponse) {
-	st.check.DeltaResponse(resp)
 	st.responded(resp.GetTypeUrl(), resp.GetNonce(), resp.GetSystemVersionInfo())
 }
 

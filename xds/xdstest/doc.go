@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package xdstest provides the other side of an xDS client for tests: a control plane that
-// serves ADS and LRS, a scripted one that misbehaves on demand, and backends for RPCs. A
-// [Recorder] reads the metrics of channels.
+// serves ADS and LRS, backends for RPCs, and a network between them that can fail.
 //
 // # Problem
 //
@@ -27,16 +26,11 @@
 // build resources that a client accepts; they return plain protobuf messages for tests to
 // change further. Service builds the four resources of a service at once.
 //
-// [Scripted] is an independent ADS server that interprets the protocol strictly, fails the test
-// of a client that violates it, and can delay, repeat, reorder, omit and garble responses, cut
-// streams, and be unreachable. It tests clients with misbehaving servers; Server tests them
-// with real ones. Both check clients with a [Checker].
-//
 // [Network] connects all of them in memory, for bubbles of testing/synctest, and injects
 // network faults.
 //
-// All state of a test is in the values returned by Start, StartScripted and StartBackends. New,
-// NewScripted and NewBackends are variants for tests that clean up.
+// All state of a test is in the values returned by Start and StartBackends. New and NewBackends
+// are variants for tests that clean up.
 //
 // # Why not a snapshot cache
 //
@@ -55,6 +49,6 @@
 // # Caveats
 //
 // Aggregated streams are served, of both variants: state of the world, and
-// incremental (see DeltaStream), without transport security. A resource that the server does
+// incremental, without transport security. A resource that the server does
 // not have is never mentioned, so the client's timer has to detect it.
 package xdstest

@@ -4,17 +4,9 @@
 package xdstest_test
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
-	"time"
 
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	"google.golang.org/grpc"
-
-	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/xds"
-	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -51,43 +43,3 @@ func ExampleStart() {
 	fmt.Println(len(server.Bootstrap("me")) > 0, open, total)
 	// Output: true 0 0
 }
-
-// A control plane that sends an empty listener, and receives the error. The client here is
-// three lines; NewScripted does the same for tests, and fails them for protocol violations of
-// clients.
-func ExampleStartScripted() {
-	server := xdstest.StartScripted(xdstest.ScriptedOptions{
-		Report: func(violation string) { fmt.Println(violation) },
-	})
-	defer server.Stop()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-
-	cfg, err := bootstrap.Parse("example", []byte(`{"xds_servers":
-		[{"server_uri": "passthrough:///scripted", "channel_creds": [{"type": "insecure"}]}]}`))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	client := xds.Acquire(cfg, xds.Options{Linger: -1, DialOptions: []grpc.DialOption{grpc.WithContextDialer(server.Dial)}})
-	defer client.Release()
-	defer client.Watch("greeter", "greeter", watcher{})()
-
-	asked := func() bool { return server.Stats(xdstest.LDS).Requests > 0 }
-	if err := server.Wait(ctx, asked); err != nil {
-		fmt.Println(err)
-		return
-	}
-	server.Stream().Send(xdstest.LDS, "1", &listenerv3.Listener{Name: "greeter"})
-	if err := server.Wait(ctx, func() bool { return server.Stats(xdstest.LDS).NACKs+server.Stats(xdstest.LDS).ACKs > 0 }); err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(server.Stats(xdstest.LDS).Names)
-	// Output: [greeter]
-}
-
-type watcher struct{}
-
-func (watcher) Update(*picker.Config) {}
-func (watcher) Error(error)           {}

@@ -4,7 +4,6 @@
 package xdstest
 
 import (
-	"context"
 	"maps"
 	"sync"
 	"time"
@@ -19,7 +18,6 @@ const maxRequests = 4096
 // Loads is the LRS service of a Server: it configures the load reports of clients, and sums
 // them. It is safe for concurrent use.
 type Loads struct {
-	lrsv3.UnimplementedLoadReportingServiceServer
 	events *events
 
 	mu       sync.Mutex
@@ -121,14 +119,14 @@ func (c *LoadCounts) Sum() LocalityCounts {
 	return sum
 }
 
-// Wait returns nil once cond returns true, or an error when ctx is done. It calls cond, which
-// may use l, after each report and stream.
-func (l *Loads) Wait(ctx context.Context, cond func() bool) error {
-	return l.events.wait(ctx, "a load report", cond)
+// loadService is the service of a Loads.
+type loadService struct {
+	lrsv3.UnimplementedLoadReportingServiceServer
+	*Loads
 }
 
 // StreamLoadStats handles a stream until it ends.
-func (l *Loads) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+func (l loadService) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
 	st := &lrsStream{configure: make(chan struct{}, 1), broken: make(chan struct{}, 1)}
 	l.mu.Lock()
 	l.total++

@@ -5,6 +5,7 @@ package xdstest
 
 import (
 	"net/netip"
+	"slices"
 
 	typedstructv3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -46,28 +47,15 @@ func (r *Resources) Add(others ...Resources) {
 // Listener returns an API listener that gets its routes from RDS. The HTTP filters precede the
 // router, which is always present.
 func Listener(name, routeConfig string, filters ...*hcmv3.HttpFilter) *listenerv3.Listener {
-	return listener(name, &hcmv3.HttpConnectionManager{
+	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: anyOf(&hcmv3.HttpConnectionManager{
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
 			ConfigSource: adsSource(), RouteConfigName: routeConfig,
 		}},
-		HttpFilters: filters,
-	})
-}
-
-// InlineListener returns an API listener with inline routes.
-func InlineListener(name string, routes *routev3.RouteConfiguration, filters ...*hcmv3.HttpFilter) *listenerv3.Listener {
-	return listener(name, &hcmv3.HttpConnectionManager{
-		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes},
-		HttpFilters:    filters,
-	})
-}
-
-func listener(name string, hcm *hcmv3.HttpConnectionManager) *listenerv3.Listener {
-	hcm.HttpFilters = append(hcm.HttpFilters[:len(hcm.HttpFilters):len(hcm.HttpFilters)], &hcmv3.HttpFilter{
-		Name:       "router",
-		ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: anyOf(new(routerv3.Router))},
-	})
-	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: anyOf(hcm)}}
+		HttpFilters: append(slices.Clip(filters), &hcmv3.HttpFilter{
+			Name:       "router",
+			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: anyOf(new(routerv3.Router))},
+		}),
+	})}}
 }
 
 // RouteConfig returns a route configuration with one virtual host, for all domains.
@@ -80,45 +68,12 @@ func RouteConfig(name string, routes ...*routev3.Route) *routev3.RouteConfigurat
 // Route returns a route to a cluster for paths with a prefix; an empty prefix matches all
 // paths.
 func Route(prefix, cluster string) *routev3.Route {
-	return route(prefix, &routev3.RouteAction{
-		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
-	})
-}
-
-// Weighted is one cluster of a WeightedRoute.
-type Weighted struct {
-	Cluster string
-	Weight  uint32
-}
-
-// WeightedRoute is Route to several clusters.
-func WeightedRoute(prefix string, clusters ...Weighted) *routev3.Route {
-	weighted := new(routev3.WeightedCluster)
-	for _, c := range clusters {
-		weighted.Clusters = append(weighted.Clusters, &routev3.WeightedCluster_ClusterWeight{
-			Name: c.Cluster, Weight: wrapperspb.UInt32(c.Weight),
-		})
-	}
-	return route(prefix, &routev3.RouteAction{
-		ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: weighted},
-	})
-}
-
-func route(prefix string, action *routev3.RouteAction) *routev3.Route {
 	return &routev3.Route{
-		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: prefix}},
-		Action: &routev3.Route_Route{Route: action},
+		Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: prefix}},
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
+		}},
 	}
-}
-
-// HashHeader sets a request header as the hash policy of a route (A42), and returns the route.
-func HashHeader(r *routev3.Route, header string) *routev3.Route {
-	r.GetRoute().HashPolicy = append(r.GetRoute().HashPolicy, &routev3.RouteAction_HashPolicy{
-		PolicySpecifier: &routev3.RouteAction_HashPolicy_Header_{
-			Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: header},
-		},
-	})
-	return r
 }
 
 // A ClusterOption changes a cluster. Options are applied in order.
@@ -285,15 +240,4 @@ func anyOf(m proto.Message) *anypb.Any {
 		return nil
 	}
 	return a
-}
-
-// nameOf returns the name of a resource.
-func nameOf(m proto.Message) string {
-	switch m := m.(type) {
-	case interface{ GetClusterName() string }: // ClusterLoadAssignment
-		return m.GetClusterName()
-	case interface{ GetName() string }:
-		return m.GetName()
-	}
-	return ""
 }

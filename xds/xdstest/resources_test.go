@@ -15,6 +15,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/xdslb/xdslb/bench/leak"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -45,12 +46,12 @@ func TestBuilders(t *testing.T) {
 	}
 	dead := xdstest.Locality{Priority: 1, Endpoints: []xdstest.Endpoint{{Addr: netip.MustParseAddrPort("[::1]:1")}}}
 	set(t, s, xdstest.Resources{
-		Listeners: []*listenerv3.Listener{xdstest.InlineListener("svc", xdstest.RouteConfig("svc",
+		Listeners: []*listenerv3.Listener{testplane.InlineListener("svc", xdstest.RouteConfig("svc",
 			xdstest.Route("/no.such.Service/", "plain"),
-			xdstest.HashHeader(xdstest.WeightedRoute("",
-				xdstest.Weighted{Cluster: "plain", Weight: 1},
-				xdstest.Weighted{Cluster: "ring", Weight: 1},
-				xdstest.Weighted{Cluster: "least", Weight: 1},
+			testplane.HashHeader(testplane.WeightedRoute("",
+				testplane.Weighted{Cluster: "plain", Weight: 1},
+				testplane.Weighted{Cluster: "ring", Weight: 1},
+				testplane.Weighted{Cluster: "least", Weight: 1},
 			), "user"),
 		))},
 		Clusters: clusters,

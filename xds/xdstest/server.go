@@ -100,11 +100,8 @@ func (s *Server) BreakStreams() {
 // Loads returns the LRS side of the server.
 func (s *Server) Loads() *Loads { return &s.loads }
 
-// Violations returns the protocol violations of clients; see Checker.
-func (s *Server) Violations() []string { return s.ads.checker.Violations() }
-
 // Wait returns nil once cond returns true, or an error when ctx is done. It calls cond, which
-// may use s, after each event of s.
+// may use s, after each event of s, such as a request, a stream or a load report.
 func (s *Server) Wait(ctx context.Context, cond func() bool) error {
 	return s.events.wait(ctx, "a condition", cond)
 }
@@ -135,7 +132,7 @@ func (s *Server) start() error {
 	s.addr = lis.Addr().String()
 	s.grpc, s.done = grpc.NewServer(append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, s.opts.Server...)...), make(chan struct{})
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, &s.ads)
-	lrsv3.RegisterLoadReportingServiceServer(s.grpc, &s.loads)
+	lrsv3.RegisterLoadReportingServiceServer(s.grpc, loadService{Loads: &s.loads})
 	go serve(s.grpc, lis, s.done)
 	return nil
 }

@@ -102,7 +102,7 @@ func TestStockClient(t *testing.T) {
 	// The loads are complete. There can be more than calls: grpc-go counts a pick
 	// whose connection was gone by then as issued and, next to its retry, as
 	// successful, or as failed.
-	err := s.Loads().Wait(ctx, func() bool {
+	err := s.Wait(ctx, func() bool {
 		counts := s.Loads().Counts("svc", "svc")
 		sum := counts.Sum()
 		return sum.OK >= backends[0].Calls()+backends[1].Calls() && sum.Issued == sum.OK+sum.Failed

@@ -3,8 +3,8 @@
 
 package xdstest
 
-// TB is the part of *testing.T and *testing.B that New, NewScripted and NewBackends need. It
-// avoids linking package testing into programs that use this package.
+// TB is the part of *testing.T and *testing.B that New and NewBackends need. It avoids
+// linking package testing into programs that use this package.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -20,22 +20,6 @@ func New(tb TB, opts Options) *Server {
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}
-	tb.Cleanup(s.Stop)
-	return s
-}
-
-// NewScripted is StartScripted for tests: protocol violations of clients fail the test, and the
-// server is stopped at the end of the test.
-func NewScripted(tb TB, opts ScriptedOptions) *Scripted {
-	tb.Helper()
-	report := opts.Report
-	opts.Report = func(violation string) {
-		tb.Errorf("xdstest: %s", violation)
-		if report != nil {
-			report(violation)
-		}
-	}
-	s := StartScripted(opts)
 	tb.Cleanup(s.Stop)
 	return s
 }

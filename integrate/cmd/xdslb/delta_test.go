@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -20,7 +21,7 @@ func TestDelta(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	control := xdstest.StartScripted(xdstest.ScriptedOptions{Listener: lis})
+	control := testplane.StartScripted(testplane.ScriptedOptions{Listener: lis})
 	t.Cleanup(control.Stop)
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	if err := control.Set(xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})); err != nil {

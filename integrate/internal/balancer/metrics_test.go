@@ -13,14 +13,14 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	estats "google.golang.org/grpc/experimental/stats"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // recorderList is a list of recorders with one in it, as gRPC has one for each channel.
-type recorderList struct{ *xdstest.Recorder }
+type recorderList struct{ *kit.Recorder }
 
 // RegisterAsyncReporter implements estats.MetricsRecorder.
 func (l recorderList) RegisterAsyncReporter(r estats.AsyncMetricReporter, metrics ...estats.AsyncMetric) func() {
@@ -31,8 +31,8 @@ func (l recorderList) RegisterAsyncReporter(r estats.AsyncMetricReporter, metric
 }
 
 // recorded returns a recorder of what the clusters of b count.
-func recorded(t *testing.T, b *testLB) *xdstest.Recorder {
-	r := &xdstest.Recorder{}
+func recorded(t *testing.T, b *testLB) *kit.Recorder {
+	r := &kit.Recorder{}
 	b.rec.metrics = channelmetrics.Start("xds:///"+t.Name(), recorderList{r}, func(to *metric.Channel) { foldClusters(b.Balancer, to) })
 	t.Cleanup(b.rec.metrics.Stop)
 	return r

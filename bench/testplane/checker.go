@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package xdstest
+package testplane
 
 import (
 	"fmt"
@@ -11,10 +11,13 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // A Checker checks the requests of clients against both variants of the protocol, and reports
-// violations. Both servers of this package use one; it is exported for other servers.
+// violations. A Scripted uses one; ServerOption is for other servers.
 //
 // It observes only the messages, in the server's order. A request that was sent before a
 // response arrived is not a violation, nor is a request that answers only the latest of several
@@ -57,6 +60,46 @@ func (c *Checker) Stream() *StreamChecker {
 	defer c.mu.Unlock()
 	c.streams++
 	return &StreamChecker{c: c, number: c.streams, types: make(map[string]*checkedType), deltas: make(map[string]*checkedDelta)}
+}
+
+// ServerOption makes a gRPC server, such as that of xdstest.Options.Server, pass the messages of its
+// ADS streams to the checker.
+func (c *Checker) ServerOption() grpc.ServerOption {
+	return grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		return handler(srv, &checkedStream{stream, c.Stream()})
+	})
+}
+
+// checkedStream passes the messages of an ADS stream to its checker. Other streams have none of
+// these messages.
+type checkedStream struct {
+	grpc.ServerStream
+	check *StreamChecker
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *checkedStream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if err == nil {
+		switch m := m.(type) {
+		case *discoveryv3.DiscoveryRequest:
+			s.check.Request(m)
+		case *discoveryv3.DeltaDiscoveryRequest:
+			s.check.DeltaRequest(m)
+		}
+	}
+	return err
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s *checkedStream) SendMsg(m any) error {
+	switch m := m.(type) {
+	case *discoveryv3.DiscoveryResponse:
+		s.check.Response(m)
+	case *discoveryv3.DeltaDiscoveryResponse:
+		s.check.DeltaResponse(m)
+	}
+	return s.ServerStream.SendMsg(m)
 }
 
 // sentLocked records a version; limit is the minimum number of versions that are kept.
@@ -134,7 +177,7 @@ func (s *StreamChecker) check(req any, node *corev3.Node, url string, f func(wro
 	if s.requests == 1 {
 		checkNode(node, wrong)
 	}
-	if url != LDS && url != RDS && url != CDS && url != EDS {
+	if url != xdstest.LDS && url != xdstest.RDS && url != xdstest.CDS && url != xdstest.EDS {
 		wrong("T-XDS-12: a request for type %q", url)
 	} else {
 		f(wrong)

@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package xdstest
+package testplane
 
 import (
 	"context"
@@ -15,7 +15,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // ScriptedOptions configures a Scripted. The zero value is ready to use.
@@ -46,9 +49,9 @@ type ScriptedOptions struct {
 // A Scripted must be made by StartScripted or NewScripted. It is safe for concurrent use.
 type Scripted struct {
 	opts    ScriptedOptions
-	events  events
 	checker *Checker
-	memory  *memoryListener // nil with Options.Listen
+	lis     net.Listener
+	network *xdstest.Network // nil with ScriptedOptions.Listener
 	grpc    *grpc.Server
 	done    chan struct{}
 
@@ -63,7 +66,7 @@ type Scripted struct {
 
 	noSotW, noDelta bool // see Serve
 	total           int
-	finished        map[string]Stats // of ended streams, by type
+	finished        map[string]xdstest.Stats // of ended streams, by type
 }
 
 // servedResource is a version of a resource that a Scripted serves.
@@ -76,20 +79,39 @@ type servedResource struct {
 func StartScripted(opts ScriptedOptions) *Scripted {
 	s := &Scripted{
 		opts:     opts,
+		lis:      opts.Listener,
 		checker:  NewChecker(opts.Report),
 		grpc:     grpc.NewServer(grpc.WaitForHandlers(true)),
 		done:     make(chan struct{}),
 		conns:    make(map[net.Conn]bool),
-		served:   map[string]map[string]servedResource{LDS: {}, RDS: {}, CDS: {}, EDS: {}},
-		finished: make(map[string]Stats),
+		served:   map[string]map[string]servedResource{xdstest.LDS: {}, xdstest.RDS: {}, xdstest.CDS: {}, xdstest.EDS: {}},
+		finished: make(map[string]xdstest.Stats),
 	}
-	lis := opts.Listener
-	if lis == nil {
-		s.memory = newMemoryListener("")
-		lis = s.memory
+	if s.lis == nil {
+		s.network = xdstest.NewNetwork()
+		s.lis, _ = s.network.Listen(xdstest.AnyPort) // never fails in memory
 	}
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, scriptedADS{s: s})
-	go serve(s.grpc, scriptedListener{lis, s}, s.done)
+	go func() {
+		defer close(s.done)
+		_ = s.grpc.Serve(scriptedListener{s.lis, s}) // the error only indicates Stop
+	}()
+	return s
+}
+
+// NewScripted is StartScripted for tests: protocol violations of clients fail the test, and the
+// server is stopped at the end of the test.
+func NewScripted(tb xdstest.TB, opts ScriptedOptions) *Scripted {
+	tb.Helper()
+	report := opts.Report
+	opts.Report = func(violation string) {
+		tb.Errorf("testplane: %s", violation)
+		if report != nil {
+			report(violation)
+		}
+	}
+	s := StartScripted(opts)
+	tb.Cleanup(s.Stop)
 	return s
 }
 
@@ -105,14 +127,14 @@ func (s *Scripted) Stop() {
 	clear(s.conns)
 }
 
-// Set replaces the served resources; see Server.Set. Resources need not be valid.
-func (s *Scripted) Set(r Resources) error { return s.put(r, true) }
+// Set replaces the served resources; see xdstest.Server.Set. Resources need not be valid.
+func (s *Scripted) Set(r xdstest.Resources) error { return s.put(r, true) }
 
 // Update is Set without removals.
-func (s *Scripted) Update(r Resources) error { return s.put(r, false) }
+func (s *Scripted) Update(r xdstest.Resources) error { return s.put(r, false) }
 
-func (s *Scripted) put(r Resources, replace bool) error {
-	encoded, err := r.encode()
+func (s *Scripted) put(r xdstest.Resources, replace bool) error {
+	encoded, err := encode(r)
 	if err != nil {
 		return err
 	}
@@ -121,9 +143,9 @@ func (s *Scripted) put(r Resources, replace bool) error {
 	s.auto = true
 	s.version++
 	for t, next := range encoded {
-		for name, b := range next {
-			if old := s.served[t][name].any; old == nil || string(old.GetValue()) != string(b) {
-				s.served[t][name] = servedResource{&anypb.Any{TypeUrl: t, Value: b}, s.version}
+		for name, a := range next {
+			if old := s.served[t][name].any; old == nil || string(old.GetValue()) != string(a.GetValue()) {
+				s.served[t][name] = servedResource{a, s.version}
 			}
 		}
 		if replace {
@@ -149,19 +171,47 @@ func (s *Scripted) Remove(t string, names ...string) {
 	s.notifyLocked()
 }
 
-// Resend assigns a new version to a resource of type t without changing its content; see
-// Server.Resend.
+// Resend assigns a new version to a resource of type t without changing its content, which
+// sends it again.
 func (s *Scripted) Resend(t, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.served[t][name]
 	if !ok {
-		return fmt.Errorf("xdstest: resend %s %q: not served", t, name)
+		return fmt.Errorf("testplane: resend %s %q: not served", t, name)
 	}
 	s.version++
 	s.served[t][name] = servedResource{r.any, s.version}
 	s.notifyLocked()
 	return nil
+}
+
+// encode returns resources by type and name.
+func encode(r xdstest.Resources) (map[string]map[string]*anypb.Any, error) {
+	all := map[string]map[string]*anypb.Any{xdstest.LDS: {}, xdstest.RDS: {}, xdstest.CDS: {}, xdstest.EDS: {}}
+	var errs []error
+	put := func(m proto.Message) {
+		a := new(anypb.Any)
+		// Deterministic, since another order of a map is not a change.
+		if err := anypb.MarshalFrom(a, m, proto.MarshalOptions{Deterministic: true}); err != nil {
+			errs = append(errs, fmt.Errorf("testplane: encode %q: %w", nameOf(m), err))
+			return
+		}
+		all[a.GetTypeUrl()][nameOf(m)] = a
+	}
+	for _, m := range r.Listeners {
+		put(m)
+	}
+	for _, m := range r.Routes {
+		put(m)
+	}
+	for _, m := range r.Clusters {
+		put(m)
+	}
+	for _, m := range r.Endpoints {
+		put(m)
+	}
+	return all, errors.Join(errs...)
 }
 
 // notifyLocked makes all streams check for pending responses.
@@ -195,14 +245,14 @@ func (s *Scripted) BreakStreams() {
 }
 
 // Stats returns the statistics of type t on all streams so far.
-func (s *Scripted) Stats(t string) Stats {
+func (s *Scripted) Stats(t string) xdstest.Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stats := s.finished[t]
 	var names []string
 	for _, st := range s.streams {
 		of := st.statsLocked(t)
-		stats.add(of)
+		add(&stats, of)
 		names = append(names, of.Names...)
 	}
 	slices.Sort(names)
@@ -212,11 +262,6 @@ func (s *Scripted) Stats(t string) Stats {
 
 // Violations returns the protocol violations of clients; see Checker.
 func (s *Scripted) Violations() []string { return s.checker.Violations() }
-
-// Wait returns nil once cond returns true; see Server.Wait.
-func (s *Scripted) Wait(ctx context.Context, cond func() bool) error {
-	return s.events.wait(ctx, "a condition", cond)
-}
 
 // scriptedADS is the service, without the methods for tests.
 type scriptedADS struct {
@@ -255,7 +300,6 @@ func (s *Scripted) handle(ctx context.Context, st openStream, receive func() err
 	common.number = s.total
 	s.streams = append(s.streams, st)
 	s.mu.Unlock()
-	s.events.notify()
 
 	go func() {
 		for {
@@ -268,25 +312,27 @@ func (s *Scripted) handle(ctx context.Context, st openStream, receive func() err
 	st.send(ctx)
 	s.mu.Lock()
 	s.streams = slices.DeleteFunc(s.streams, func(other openStream) bool { return other == st })
-	st.eachLocked(func(url string, own Stats) {
+	st.eachLocked(func(url string, own xdstest.Stats) {
 		stats := s.finished[url]
-		stats.add(own)
+		add(&stats, own)
 		s.finished[url] = stats
 	})
 	s.mu.Unlock()
-	s.events.notify()
 	switch err := context.Cause(ctx); {
 	case err == errOrderly:
 		return nil
 	case errors.Is(err, context.Canceled):
-		return status.Error(codes.Canceled, "xdstest: the client is gone")
+		return status.Error(codes.Canceled, "testplane: the client is gone")
 	default:
 		return err
 	}
 }
 
+// errBroken ends streams that are broken deliberately.
+var errBroken = status.Error(codes.Unavailable, "testplane: stream broken")
+
 // errUnimplemented is the error for variants that are not served.
-var errUnimplemented = status.Error(codes.Unimplemented, "xdstest: this variant of ADS is not served")
+var errUnimplemented = status.Error(codes.Unimplemented, "testplane: this variant of ADS is not served")
 
 // Serve sets the variants of ADS that are served from now on, and breaks the open streams.
 // Streams of the other variants end with UNIMPLEMENTED. Initially both are served.
@@ -308,7 +354,7 @@ func youngest[S openStream](streams []openStream) (st S) {
 }
 
 // add adds the counters of another Stats, and copies its LastError if set.
-func (s *Stats) add(o Stats) {
+func add(s *xdstest.Stats, o xdstest.Stats) {
 	s.Requests += o.Requests
 	s.Responses += o.Responses
 	s.ACKs += o.ACKs

@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package xdstest
+package testplane
 
 import (
 	"context"
@@ -11,10 +11,13 @@ import (
 	"strconv"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // maxRemembered is the number of requests that a stream keeps.
@@ -49,7 +52,7 @@ type Stream struct {
 
 // streamType is the state of one type on a stream.
 type streamType struct {
-	stats    Stats
+	stats    xdstest.Stats
 	asked    bool
 	names    []string          // last subscribed names
 	nonce    string            // of the latest response
@@ -73,8 +76,8 @@ type openStream interface {
 	common() *scriptedStream
 	// send sends pending responses until ctx ends.
 	send(ctx context.Context)
-	statsLocked(url string) Stats
-	eachLocked(func(url string, stats Stats))
+	statsLocked(url string) xdstest.Stats
+	eachLocked(func(url string, stats xdstest.Stats))
 }
 
 // typeLocked returns the state of a type.
@@ -99,20 +102,20 @@ func (st *Stream) Requests(t string) []*discoveryv3.DiscoveryRequest {
 }
 
 // Stats returns the statistics of type t on this stream.
-func (st *Stream) Stats(t string) Stats {
+func (st *Stream) Stats(t string) xdstest.Stats {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
 	return st.statsLocked(t)
 }
 
-func (st *Stream) statsLocked(url string) Stats {
+func (st *Stream) statsLocked(url string) xdstest.Stats {
 	of := st.typeLocked(url)
 	stats := of.stats
 	stats.Names = slices.Clone(of.names)
 	return stats
 }
 
-func (st *Stream) eachLocked(f func(url string, stats Stats)) {
+func (st *Stream) eachLocked(f func(url string, stats xdstest.Stats)) {
 	for url, t := range st.types {
 		f(url, t.stats)
 	}
@@ -151,8 +154,18 @@ func (st *scriptedStream) Close(err error) {
 	st.close(err)
 }
 
+// answered counts an ACK, or a NACK if detail is set.
+func answered(s *xdstest.Stats, detail *statuspb.Status) {
+	if detail == nil {
+		s.ACKs++
+		return
+	}
+	s.NACKs++
+	s.LastError = detail.GetMessage()
+}
+
 // errOrderly is the cause of the end of a stream that ends in order.
-var errOrderly = errors.New("xdstest: stream closed in order")
+var errOrderly = errors.New("testplane: stream closed in order")
 
 func (st *scriptedStream) close(err error) { st.cancel(err) }
 
@@ -166,7 +179,6 @@ func (st *scriptedStream) notify() {
 // request handles a request.
 func (st *Stream) request(req *discoveryv3.DiscoveryRequest) {
 	st.check.Request(req)
-	defer st.s.events.notify()
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
 	st.requests.add(req)
@@ -177,7 +189,7 @@ func (st *Stream) request(req *discoveryv3.DiscoveryRequest) {
 	}
 	if !t.answered {
 		t.answered = true
-		t.stats.answered(req.GetErrorDetail())
+		answered(&t.stats, req.GetErrorDetail())
 	}
 	for name := range t.sent {
 		if !slices.Contains(req.GetResourceNames(), name) {
@@ -204,7 +216,6 @@ func (st *Stream) send(ctx context.Context) {
 				<-ctx.Done() // the receiving side returns the error
 				return
 			}
-			st.s.events.notify()
 		}
 	}
 }
@@ -221,7 +232,7 @@ func (st *Stream) due(ctx context.Context) []*discoveryv3.DiscoveryResponse {
 	var own []*discoveryv3.DiscoveryResponse
 	before := make(map[string]string)
 	// Referenced types come first.
-	for _, url := range []string{CDS, EDS, LDS, RDS} {
+	for _, url := range []string{xdstest.CDS, xdstest.EDS, xdstest.LDS, xdstest.RDS} {
 		before[url] = st.typeLocked(url).nonce
 		if resp := st.answerLocked(url); resp != nil {
 			own = append(own, resp)
@@ -261,7 +272,7 @@ func (st *Stream) answerLocked(url string) *discoveryv3.DiscoveryResponse {
 	if !t.asked {
 		return nil
 	}
-	full := url == LDS || url == CDS
+	full := url == xdstest.LDS || url == xdstest.CDS
 	news := false
 	var list []*anypb.Any
 	sent := make(map[string]uint64, len(t.names))

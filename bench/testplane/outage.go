@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package xdstest
+package testplane
 
 import (
 	"context"
@@ -19,11 +19,11 @@ func (s *Scripted) Dial(ctx context.Context, _ string) (net.Conn, error) {
 	case hanging:
 		<-ctx.Done()
 		return nil, ctx.Err()
-	case s.memory == nil:
+	case s.network == nil:
 		var d net.Dialer
 		return d.DialContext(ctx, s.opts.Listener.Addr().Network(), s.opts.Listener.Addr().String())
 	}
-	return s.memory.dial(ctx)
+	return s.network.Dial(ctx, s.lis.Addr().String())
 }
 
 // Refuse breaks all connections, makes Dial fail with err, and breaks other new connections
@@ -72,7 +72,6 @@ func (l scriptedListener) Accept() (net.Conn, error) {
 			l.s.conns[conn] = true
 		}
 		l.s.mu.Unlock()
-		l.s.events.notify()
 		switch {
 		case refused:
 			_ = conn.Close()

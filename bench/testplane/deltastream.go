@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package xdstest
+package testplane
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // A DeltaStream is one incremental ADS stream of a Scripted. It automatically sends the
@@ -30,7 +32,7 @@ type DeltaStream struct {
 
 // deltaStreamType is the state of one type on a stream.
 type deltaStreamType struct {
-	stats Stats
+	stats xdstest.Stats
 	names map[string]bool   // subscribed names
 	has   map[string]string // versions that the client has
 	open  map[string]bool   // unanswered nonces
@@ -73,20 +75,20 @@ func (st *DeltaStream) Requests(t string) []*discoveryv3.DeltaDiscoveryRequest {
 }
 
 // Stats returns the statistics of type t on this stream.
-func (st *DeltaStream) Stats(t string) Stats {
+func (st *DeltaStream) Stats(t string) xdstest.Stats {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
 	return st.statsLocked(t)
 }
 
-func (st *DeltaStream) statsLocked(url string) Stats {
+func (st *DeltaStream) statsLocked(url string) xdstest.Stats {
 	t := st.typeLocked(url)
 	stats := t.stats
 	stats.Names = slices.Sorted(maps.Keys(t.names))
 	return stats
 }
 
-func (st *DeltaStream) eachLocked(f func(url string, stats Stats)) {
+func (st *DeltaStream) eachLocked(f func(url string, stats xdstest.Stats)) {
 	for url, t := range st.types {
 		f(url, t.stats)
 	}
@@ -122,7 +124,6 @@ func (st *DeltaStream) Respond(resp *discoveryv3.DeltaDiscoveryResponse) (nonce 
 // request handles a request.
 func (st *DeltaStream) request(req *discoveryv3.DeltaDiscoveryRequest) {
 	st.check.DeltaRequest(req)
-	defer st.s.events.notify()
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
 	st.requests.add(req)
@@ -130,7 +131,7 @@ func (st *DeltaStream) request(req *discoveryv3.DeltaDiscoveryRequest) {
 	t.stats.Requests++
 	if nonce := req.GetResponseNonce(); t.open[nonce] {
 		delete(t.open, nonce)
-		t.stats.answered(req.GetErrorDetail())
+		answered(&t.stats, req.GetErrorDetail())
 	}
 	for _, name := range req.GetResourceNamesSubscribe() {
 		t.names[name] = true
@@ -156,7 +157,7 @@ func (st *DeltaStream) send(ctx context.Context) {
 		all := st.queue
 		st.queue = nil
 		if st.s.auto {
-			for _, url := range []string{CDS, EDS, LDS, RDS} { // referenced types come first
+			for _, url := range []string{xdstest.CDS, xdstest.EDS, xdstest.LDS, xdstest.RDS} { // referenced types come first
 				if resp := st.answerLocked(url); resp != nil {
 					all = append(all, resp)
 				}
@@ -171,7 +172,6 @@ func (st *DeltaStream) send(ctx context.Context) {
 				<-ctx.Done() // the receiving side returns the error
 				return
 			}
-			st.s.events.notify()
 		}
 	}
 }

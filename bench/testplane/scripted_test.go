@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package xdstest
+package testplane
 
 import (
 	"context"
@@ -20,6 +20,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // talk is a client controlled by the test.
@@ -90,40 +93,40 @@ func TestScripted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewScripted(t, ScriptedOptions{})
 		c := connect(t, s)
-		c.say(first(request(LDS, "", "", "a", "b")))
+		c.say(first(request(xdstest.LDS, "", "", "a", "b")))
 		synctest.Wait()
-		if err := s.Set(Resources{}); err != nil {
+		if err := s.Set(xdstest.Resources{}); err != nil {
 			t.Fatal(err)
 		}
-		all := Service("a")
-		all.Add(Service("b"))
+		all := xdstest.Service("a")
+		all.Add(xdstest.Service("b"))
 		if err := s.Update(all); err != nil {
 			t.Fatal(err)
 		}
 		c.hears("Listener 2 1 2")
-		c.say(request(EDS, "", "", "a", "b"))
+		c.say(request(xdstest.EDS, "", "", "a", "b"))
 		c.hears("ClusterLoadAssignment 2 2 2")
-		if err := s.Update(Resources{Endpoints: Service("a", Locality{}).Endpoints}); err != nil {
+		if err := s.Update(xdstest.Resources{Endpoints: xdstest.Service("a", xdstest.Locality{}).Endpoints}); err != nil {
 			t.Fatal(err)
 		}
 		c.hears("ClusterLoadAssignment 3 3 1")
-		if err := s.Resend(LDS, "b"); err != nil {
+		if err := s.Resend(xdstest.LDS, "b"); err != nil {
 			t.Fatal(err)
 		}
 		c.hears("Listener 4 4 2")
-		c.say(request(LDS, "2", "1", "a")) // stale
-		c.say(request(LDS, "4", "4", "a"))
+		c.say(request(xdstest.LDS, "2", "1", "a")) // stale
+		c.say(request(xdstest.LDS, "4", "4", "a"))
 		synctest.Wait()
-		s.Remove(LDS, "a")
+		s.Remove(xdstest.LDS, "a")
 		c.hears("Listener 5 5 0")
-		s.Remove(EDS, "a")
-		if err := s.Resend(EDS, "a"); err == nil {
+		s.Remove(xdstest.EDS, "a")
+		if err := s.Resend(xdstest.EDS, "a"); err == nil {
 			t.Error("resent a resource that is not served")
 		}
-		c.say(nack(request(LDS, "4", "5", "b"), "no"))
+		c.say(nack(request(xdstest.LDS, "4", "5", "b"), "no"))
 		c.hears("Listener 6 6 1")
 		synctest.Wait()
-		if got, want := fmt.Sprint(s.Stats(LDS)), "{4 4 1 1 [b] no}"; got != want {
+		if got, want := fmt.Sprint(s.Stats(xdstest.LDS)), "{4 4 1 1 [b] no}"; got != want {
 			t.Errorf("Stats = %s, want %s", got, want)
 		}
 		if open, total := s.Streams(); open != 1 || total != 1 || s.Conns() != 1 {
@@ -141,18 +144,19 @@ func TestScript(t *testing.T) {
 			t.Error("a stream out of nowhere")
 		}
 		c := connect(t, s)
-		c.say(first(request(LDS, "", "", "a")))
-		if err := s.Wait(t.Context(), func() bool { return s.Stats(LDS).Requests == 1 }); err != nil {
-			t.Fatal(err)
+		c.say(first(request(xdstest.LDS, "", "", "a")))
+		synctest.Wait()
+		if n := s.Stats(xdstest.LDS).Requests; n != 1 {
+			t.Fatalf("%d requests, want 1", n)
 		}
 		st := s.Stream()
-		if got := st.Send(LDS, "v", Listener("a", "a")); got != "1" {
+		if got := st.Send(xdstest.LDS, "v", xdstest.Listener("a", "a")); got != "1" {
 			t.Errorf("nonce %q, want 1", got)
 		}
 		st.Respond(&discoveryv3.DiscoveryResponse{TypeUrl: "what", Nonce: "mine"})
-		st.Respond(&discoveryv3.DiscoveryResponse{TypeUrl: LDS, VersionInfo: "w", Nonce: "1"})
+		st.Respond(&discoveryv3.DiscoveryResponse{TypeUrl: xdstest.LDS, VersionInfo: "w", Nonce: "1"})
 		c.hears("Listener v 1 1", "what  mine 0", "Listener w 1 0")
-		if n := len(st.Requests("")); n != 1 || len(st.Requests(CDS)) != 0 || st.Number() != 1 {
+		if n := len(st.Requests("")); n != 1 || len(st.Requests(xdstest.CDS)) != 0 || st.Number() != 1 {
 			t.Errorf("%d requests, stream %d", n, st.Number())
 		}
 		st.Close(errors.New("enough"))
@@ -160,7 +164,7 @@ func TestScript(t *testing.T) {
 			t.Errorf("the stream ended with %v", err)
 		}
 		again := connect(t, s)
-		again.say(first(request(LDS, "w", "", "a")))
+		again.say(first(request(xdstest.LDS, "w", "", "a")))
 		synctest.Wait()
 		s.BreakStreams()
 		if _, err := again.ads.Recv(); status.Code(err) != codes.Unavailable {
@@ -195,18 +199,18 @@ func TestTamper(t *testing.T) {
 			return []*discoveryv3.DiscoveryResponse{resp}
 		}
 		s := NewScripted(t, ScriptedOptions{Tamper: tamper})
-		if err := s.Set(Service("a")); err != nil {
+		if err := s.Set(xdstest.Service("a")); err != nil {
 			t.Fatal(err)
 		}
 		c := connect(t, s)
 		resend := func() {
 			t.Helper()
 			synctest.Wait()
-			if err := s.Resend(LDS, "a"); err != nil {
+			if err := s.Resend(xdstest.LDS, "a"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		c.say(first(request(LDS, "", "", "a")))
+		c.say(first(request(xdstest.LDS, "", "", "a")))
 		resend()
 		c.hears("Listener 2 2 1", "Listener 2 2 1", "Listener 2 3 1")
 		start := time.Now()
@@ -218,7 +222,7 @@ func TestTamper(t *testing.T) {
 		resend()
 		resend()
 		c.hears("Listener 5 6 1", "Listener 4 5 1")
-		c.say(request(LDS, "4", "5", "a"))
+		c.say(request(xdstest.LDS, "4", "5", "a"))
 	})
 }
 
@@ -227,7 +231,7 @@ func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewScripted(t, ScriptedOptions{})
 		c := connect(t, s)
-		c.say(first(request(LDS, "", "", "a")))
+		c.say(first(request(xdstest.LDS, "", "", "a")))
 		synctest.Wait()
 		refusal := errors.New("no")
 		s.Refuse(refusal)
@@ -244,7 +248,7 @@ func TestOutage(t *testing.T) {
 			t.Errorf("Dial: %v", err)
 		}
 		s.Refuse(nil)
-		connect(t, s).say(first(request(LDS, "", "", "a")))
+		connect(t, s).say(first(request(xdstest.LDS, "", "", "a")))
 	})
 }
 
@@ -255,7 +259,7 @@ func TestOutageOnTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := NewScripted(t, ScriptedOptions{Listener: lis})
-	connect(t, s).say(first(request(LDS, "", "", "a")))
+	connect(t, s).say(first(request(xdstest.LDS, "", "", "a")))
 	s.Refuse(errors.New("no"))
 	conn, err := net.Dial("tcp", lis.Addr().String())
 	if err != nil {
@@ -268,32 +272,29 @@ func TestOutageOnTCP(t *testing.T) {
 	if conn, err = net.Dial("tcp", lis.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Wait(t.Context(), func() bool { return s.Conns() == 1 }); err != nil {
-		t.Fatal(err)
-	}
+	kit.WaitFor(t, "the connection", func() bool { return s.Conns() == 1 })
 	s.Refuse(nil)
-	connect(t, s).say(first(request(LDS, "", "", "a")))
+	connect(t, s).say(first(request(xdstest.LDS, "", "", "a")))
 	s.Stop()
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("a connection that outlives the server")
 	}
 }
 
-// TestViolationsFailTests checks NewScripted's handling of violations, and that the other
-// server checks clients, too.
+// TestViolationsFailTests checks NewScripted's handling of violations, and that ServerOption
+// checks clients of another server.
 func TestViolationsFailTests(t *testing.T) {
 	tb := &recordingTB{TB: t}
 	var reported []string
 	s := NewScripted(tb, ScriptedOptions{Report: func(v string) { reported = append(reported, v) }})
 	c := connect(t, s)
-	c.say(request(LDS, "", "", "a"))
-	if err := s.Wait(t.Context(), func() bool { return s.Stats(LDS).Requests == 1 }); err != nil {
-		t.Fatal(err)
-	}
+	c.say(request(xdstest.LDS, "", "", "a"))
+	kit.WaitFor(t, "the request", func() bool { return s.Stats(xdstest.LDS).Requests == 1 })
 	if len(tb.errors) != 1 || len(reported) != 1 || !slices.Equal(s.Violations(), reported) || !strings.Contains(tb.errors[0], "A27-NODE-1") {
 		t.Errorf("errors %q, reported %q, violations %q", tb.errors, reported, s.Violations())
 	}
-	real := New(t, Options{})
+	checker := NewChecker(nil)
+	real := xdstest.New(t, xdstest.Options{Server: []grpc.ServerOption{checker.ServerOption()}})
 	c.t = t
 	cc, err := grpc.NewClient(real.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -303,18 +304,18 @@ func TestViolationsFailTests(t *testing.T) {
 	if c.ads, err = discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c.say(request(LDS, "", "", "a"))
-	if err := real.Wait(t.Context(), func() bool { return real.Stats(LDS).Requests == 1 }); err != nil {
+	c.say(request(xdstest.LDS, "", "", "a"))
+	if err := real.Wait(t.Context(), func() bool { return real.Stats(xdstest.LDS).Requests == 1 }); err != nil {
 		t.Fatal(err)
 	}
-	if v := real.Violations(); len(v) != 1 || !strings.Contains(v[0], "A27-NODE") {
+	if v := checker.Violations(); len(v) != 1 || !strings.Contains(v[0], "A27-NODE") {
 		t.Errorf("violations %q", v)
 	}
 }
 
 // recordingTB keeps errors to itself.
 type recordingTB struct {
-	TB
+	xdstest.TB
 	errors []string
 }
 

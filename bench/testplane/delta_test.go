@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package xdstest
+package testplane
 
 import (
 	"context"
@@ -19,6 +19,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 func subscribe(t string, names ...string) *discoveryv3.DeltaDiscoveryRequest {
@@ -61,37 +63,37 @@ func sent(t, nonce string, resources ...string) *discoveryv3.DeltaDiscoveryRespo
 // TestCheckerDelta is TestChecker for the incremental variant.
 func TestCheckerDelta(t *testing.T) {
 	rejects := func(nonce, why string) *discoveryv3.DeltaDiscoveryRequest {
-		req := answerTo(LDS, nonce)
+		req := answerTo(xdstest.LDS, nonce)
 		req.ErrorDetail = &statuspb.Status{Code: 3, Message: why}
 		return req
 	}
-	both := answerTo(LDS, "1")
+	both := answerTo(xdstest.LDS, "1")
 	both.ResourceNamesSubscribe = []string{"b"}
-	a := hello(subscribe(LDS, "a"))
+	a := hello(subscribe(xdstest.LDS, "a"))
 	for _, tt := range []struct {
 		name     string
 		messages []any // requests, responses, and nil for a new stream
 		want     string
 	}{
-		{"subscription, ACK, NACK, change", []any{a, sent(LDS, "1", "a=7"), subscribe(LDS, "b"), answerTo(LDS, "1"), sent(LDS, "2", "b=7"), rejects("2", "bad"), unsubscribe(LDS, "a")}, ""},
-		{"versions kept on a new stream", []any{a, sent(LDS, "1", "a=7"), answerTo(LDS, "1"), nil, hello(having(subscribe(LDS, "a"), "a=7"))}, ""},
-		{"subscribed to again", []any{a, subscribe(LDS, "a")}, ""},
-		{"no node", []any{subscribe(LDS, "a")}, "A27-NODE-1"},
+		{"subscription, ACK, NACK, change", []any{a, sent(xdstest.LDS, "1", "a=7"), subscribe(xdstest.LDS, "b"), answerTo(xdstest.LDS, "1"), sent(xdstest.LDS, "2", "b=7"), rejects("2", "bad"), unsubscribe(xdstest.LDS, "a")}, ""},
+		{"versions kept on a new stream", []any{a, sent(xdstest.LDS, "1", "a=7"), answerTo(xdstest.LDS, "1"), nil, hello(having(subscribe(xdstest.LDS, "a"), "a=7"))}, ""},
+		{"subscribed to again", []any{a, subscribe(xdstest.LDS, "a")}, ""},
+		{"no node", []any{subscribe(xdstest.LDS, "a")}, "A27-NODE-1"},
 		{"unknown type", []any{hello(subscribe("type.googleapis.com/x", "a"))}, "T-XDS-12"},
-		{"wildcard of old", []any{hello(unsubscribe(LDS))}, "asks for everything"},
-		{"wildcard", []any{hello(subscribe(LDS, "*"))}, "asks for everything"},
-		{"twice", []any{hello(subscribe(LDS, "a", "a"))}, "twice"},
-		{"nothing", []any{a, subscribe(LDS)}, "says nothing"},
-		{"left twice", []any{a, unsubscribe(LDS, "a"), unsubscribe(LDS, "a")}, "was not subscribed to"},
-		{"versions too late", []any{a, sent(LDS, "1", "a=7"), answerTo(LDS, "1"), having(subscribe(LDS, "b"), "a=7")}, "in a later request"},
-		{"version out of thin air", []any{hello(having(subscribe(LDS, "a"), "a=7"))}, "never sent"},
-		{"version of another", []any{a, sent(LDS, "1", "a=7"), answerTo(LDS, "1"), nil, hello(having(subscribe(LDS, "b"), "b=7"))}, "never sent"},
-		{"version of what is not wanted", []any{a, sent(LDS, "1", "a=7"), answerTo(LDS, "1"), nil, hello(having(subscribe(LDS, "b"), "a=7"))}, "not subscribed to"},
-		{"answered twice", []any{a, sent(LDS, "1", "a=7"), answerTo(LDS, "1"), answerTo(LDS, "1")}, "has been answered"},
-		{"answered out of order", []any{a, sent(LDS, "1", "a=7"), sent(LDS, "2", "a=8"), answerTo(LDS, "2")}, "before it was not"},
-		{"change in an answer", []any{a, sent(LDS, "1", "a=7"), both}, "in an answer"},
+		{"wildcard of old", []any{hello(unsubscribe(xdstest.LDS))}, "asks for everything"},
+		{"wildcard", []any{hello(subscribe(xdstest.LDS, "*"))}, "asks for everything"},
+		{"twice", []any{hello(subscribe(xdstest.LDS, "a", "a"))}, "twice"},
+		{"nothing", []any{a, subscribe(xdstest.LDS)}, "says nothing"},
+		{"left twice", []any{a, unsubscribe(xdstest.LDS, "a"), unsubscribe(xdstest.LDS, "a")}, "was not subscribed to"},
+		{"versions too late", []any{a, sent(xdstest.LDS, "1", "a=7"), answerTo(xdstest.LDS, "1"), having(subscribe(xdstest.LDS, "b"), "a=7")}, "in a later request"},
+		{"version out of thin air", []any{hello(having(subscribe(xdstest.LDS, "a"), "a=7"))}, "never sent"},
+		{"version of another", []any{a, sent(xdstest.LDS, "1", "a=7"), answerTo(xdstest.LDS, "1"), nil, hello(having(subscribe(xdstest.LDS, "b"), "b=7"))}, "never sent"},
+		{"version of what is not wanted", []any{a, sent(xdstest.LDS, "1", "a=7"), answerTo(xdstest.LDS, "1"), nil, hello(having(subscribe(xdstest.LDS, "b"), "a=7"))}, "not subscribed to"},
+		{"answered twice", []any{a, sent(xdstest.LDS, "1", "a=7"), answerTo(xdstest.LDS, "1"), answerTo(xdstest.LDS, "1")}, "has been answered"},
+		{"answered out of order", []any{a, sent(xdstest.LDS, "1", "a=7"), sent(xdstest.LDS, "2", "a=8"), answerTo(xdstest.LDS, "2")}, "before it was not"},
+		{"change in an answer", []any{a, sent(xdstest.LDS, "1", "a=7"), both}, "in an answer"},
 		{"NACK without a nonce", []any{a, func() any { r := rejects("", "bad"); r.ResourceNamesSubscribe = []string{"b"}; return r }()}, "without a nonce"},
-		{"NACK without a reason", []any{a, sent(LDS, "1", "a=7"), rejects("1", "")}, "does not say why"},
+		{"NACK without a reason", []any{a, sent(xdstest.LDS, "1", "a=7"), rejects("1", "")}, "does not say why"},
 	} {
 		c := NewChecker(nil)
 		s := c.Stream()
@@ -167,7 +169,7 @@ func TestScriptedDelta(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := StartScripted(ScriptedOptions{Report: func(v string) { t.Error(v) }})
 		defer s.Stop()
-		if err := s.Set(Resources{Listeners: []*listenerv3.Listener{Listener("a", "r"), Listener("b", "r")}}); err != nil {
+		if err := s.Set(xdstest.Resources{Listeners: []*listenerv3.Listener{xdstest.Listener("a", "r"), xdstest.Listener("b", "r")}}); err != nil {
 			t.Fatal(err)
 		}
 		c := connectDelta(t, "s", grpc.WithContextDialer(s.Dial))
@@ -177,30 +179,30 @@ func TestScriptedDelta(t *testing.T) {
 				t.Errorf("heard %q, want %q", got, want)
 			}
 		}
-		c.say(hello(subscribe(LDS, "a", "nobody")))
+		c.say(hello(subscribe(xdstest.LDS, "a", "nobody")))
 		want("1 a=1")
-		c.say(answerTo(LDS, "1"))
-		c.say(subscribe(LDS, "b"))
+		c.say(answerTo(xdstest.LDS, "1"))
+		c.say(subscribe(xdstest.LDS, "b"))
 		want("2 b=1")
-		c.say(answerTo(LDS, "2"))
-		if err := s.Update(Resources{Listeners: []*listenerv3.Listener{Listener("a", "other")}}); err != nil {
+		c.say(answerTo(xdstest.LDS, "2"))
+		if err := s.Update(xdstest.Resources{Listeners: []*listenerv3.Listener{xdstest.Listener("a", "other")}}); err != nil {
 			t.Fatal(err)
 		}
 		want("3 a=2")
-		c.say(answerTo(LDS, "3"))
-		s.Remove(LDS, "b")
+		c.say(answerTo(xdstest.LDS, "3"))
+		s.Remove(xdstest.LDS, "b")
 		want("4 -b")
-		c.say(answerTo(LDS, "4"))
-		c.say(subscribe(LDS, "a"))
+		c.say(answerTo(xdstest.LDS, "4"))
+		c.say(subscribe(xdstest.LDS, "a"))
 		want("5 a=2")
-		c.say(answerTo(LDS, "5"))
+		c.say(answerTo(xdstest.LDS, "5"))
 		synctest.Wait()
-		if stats := s.Stats(LDS); stats.ACKs != 5 || stats.NACKs != 0 || len(stats.Names) != 3 || s.DeltaStream().Number() != 1 || s.Stream() != nil {
+		if stats := s.Stats(xdstest.LDS); stats.ACKs != 5 || stats.NACKs != 0 || len(stats.Names) != 3 || s.DeltaStream().Number() != 1 || s.Stream() != nil {
 			t.Errorf("stats %+v", stats)
 		}
 		s.DeltaStream().Close(errBroken)
 		c = connectDelta(t, "s", grpc.WithContextDialer(s.Dial))
-		c.say(hello(having(subscribe(LDS, "a", "b"), "a=2", "b=1")))
+		c.say(hello(having(subscribe(xdstest.LDS, "a", "b"), "a=2", "b=1")))
 		want("1 -b")
 		s.Serve(true, false)
 		if _, err := c.ads.Recv(); err == nil {
@@ -219,12 +221,16 @@ func TestServerDelta(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	requests := 0
-	s := New(t, Options{OnDeltaRequest: func(int64, *discoveryv3.DeltaDiscoveryRequest) { requests++ }})
-	if err := s.Set(Resources{Clusters: []*clusterv3.Cluster{Cluster("a", "a"), Cluster("b", "b")}}); err != nil {
+	checker := NewChecker(nil)
+	s := xdstest.New(t, xdstest.Options{
+		OnDeltaRequest: func(int64, *discoveryv3.DeltaDiscoveryRequest) { requests++ },
+		Server:         []grpc.ServerOption{checker.ServerOption()},
+	})
+	if err := s.Set(xdstest.Resources{Clusters: []*clusterv3.Cluster{xdstest.Cluster("a", "a"), xdstest.Cluster("b", "b")}}); err != nil {
 		t.Fatal(err)
 	}
 	c := connectDelta(t, s.Addr())
-	c.say(hello(subscribe(CDS, "a", "b")))
+	c.say(hello(subscribe(xdstest.CDS, "a", "b")))
 	resp, err := c.ads.Recv()
 	if err != nil || len(resp.GetResources()) != 2 {
 		t.Fatalf("%v, %v", resp, err)
@@ -233,20 +239,20 @@ func TestServerDelta(t *testing.T) {
 	for _, r := range resp.GetResources() {
 		have[r.GetName()] = r.GetVersion()
 	}
-	c.say(answerTo(CDS, resp.GetNonce()))
-	if err := s.WaitACK(ctx, CDS); err != nil {
+	c.say(answerTo(xdstest.CDS, resp.GetNonce()))
+	if err := s.WaitACK(ctx, xdstest.CDS); err != nil {
 		t.Error(err)
 	}
-	if err := s.Update(Resources{Clusters: []*clusterv3.Cluster{Cluster("a", "other")}}); err != nil {
+	if err := s.Update(xdstest.Resources{Clusters: []*clusterv3.Cluster{xdstest.Cluster("a", "other")}}); err != nil {
 		t.Fatal(err)
 	}
 	if resp, err = c.ads.Recv(); err != nil || len(resp.GetResources()) != 1 || resp.GetResources()[0].GetName() != "a" {
 		t.Fatalf("%v, %v; want the changes", resp, err)
 	}
-	nack := answerTo(CDS, resp.GetNonce())
+	nack := answerTo(xdstest.CDS, resp.GetNonce())
 	nack.ErrorDetail = &statuspb.Status{Code: 3, Message: "bad"}
 	c.say(nack)
-	if detail, err := s.WaitNACK(ctx, CDS); detail != "bad" || err != nil {
+	if detail, err := s.WaitNACK(ctx, xdstest.CDS); detail != "bad" || err != nil {
 		t.Errorf("%q, %v", detail, err)
 	}
 	have["a"] = resp.GetResources()[0].GetVersion()
@@ -256,16 +262,16 @@ func TestServerDelta(t *testing.T) {
 		t.Fatal(err)
 	}
 	c = connectDelta(t, s.Addr())
-	again := hello(subscribe(CDS, "a", "b"))
+	again := hello(subscribe(xdstest.CDS, "a", "b"))
 	again.InitialResourceVersions = have
 	c.say(again)
-	if err := s.WaitACK(ctx, CDS); err != nil {
+	if err := s.WaitACK(ctx, xdstest.CDS); err != nil {
 		t.Error(err)
 	}
-	if stats := s.Stats(CDS); stats.Responses != 2 || stats.ACKs != 1 || stats.NACKs != 1 || stats.Requests != 4 || requests != 4 {
+	if stats := s.Stats(xdstest.CDS); stats.Responses != 2 || stats.ACKs != 1 || stats.NACKs != 1 || stats.Requests != 4 || requests != 4 {
 		t.Errorf("stats %+v, %d requests", stats, requests)
 	}
-	if v := s.Violations(); len(v) > 0 {
+	if v := checker.Violations(); len(v) > 0 {
 		t.Errorf("violations: %q", v)
 	}
 }
