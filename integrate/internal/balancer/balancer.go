@@ -23,12 +23,13 @@ import (
 // only with the resolver of package integrate, which passes it the configuration's source.
 const PolicyName = "xdslb_experimental"
 
-// Register registers the LB policies of channels with and without xDS.
+// Register registers the LB policies of channels with and without xDS, and that of doneIdentifiesRPC.
 func Register() {
 	balancer.Register(balancerBuilder{})
 	for name := range standalonePolicies {
 		balancer.Register(standaloneBuilder{name})
 	}
+	balancer.Register(doneCheckBuilder{})
 }
 
 var _ xds.Watcher = (*Balancer)(nil)
@@ -38,7 +39,9 @@ type balancerBuilder struct{}
 func (balancerBuilder) Name() string { return PolicyName }
 
 func (balancerBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	return newBalancer(cc, opts)
+	b := newBalancer(cc, opts)
+	b.randomHashes.perPick = !doneIdentifiesRPC()
+	return b
 }
 
 func (balancerBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {

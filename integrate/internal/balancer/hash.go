@@ -14,16 +14,20 @@ import (
 // (T-RING-6).
 //
 // The context is the only identity of an RPC in gRPC's picks. gRPC makes the context's Done
-// channel for each RPC, and it is the same for all attempts.
+// channel for each RPC, and it is the same for all attempts: see doneIdentifiesRPC.
 type randomHashes struct {
-	count  atomic.Int64
-	byDone sync.Map // <-chan struct{} to uint64
+	count   atomic.Int64
+	byDone  sync.Map // <-chan struct{} to uint64
+	perPick bool     // contexts do not identify RPCs: each pick gets a new hash
 }
 
 // Of implements picker.RandomHashes: one load while no RPC waits. An RPC that cannot end, which
 // gRPC never makes, gets a new hash for each pick.
 func (h *randomHashes) Of(ctx context.Context, drawn uint64, wait bool) uint64 {
 	if !wait && h.count.Load() == 0 {
+		return drawn
+	}
+	if h.perPick {
 		return drawn
 	}
 	done := ctx.Done()

@@ -95,6 +95,7 @@ func (s standaloneBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBa
 
 func (s standaloneBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
 	b := newBalancer(cc, opts)
+	b.randomHashes.perPick = !doneIdentifiesRPC()
 	b.setOptions(Options{}.WithDefaults())
 	b.rec.channel = []slog.Attr{slog.String("target", opts.Target.URL.String())}
 	b.standalone = true

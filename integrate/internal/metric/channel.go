@@ -80,7 +80,7 @@ func Start(target string, recorder estats.MetricsRecorder, source Source) *Chann
 		}
 	}
 	x.unregister = recorder.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(x.report), gauges...)
-	if int(asked.Load()) <= len(gauges) {
+	if int(asked.Load()) <= len(gauges) && probesFindRecorders() {
 		x.unregister()
 		return nil
 	}
@@ -93,20 +93,6 @@ func Start(target string, recorder estats.MetricsRecorder, source Source) *Chann
 		channels.to[to] = append(channels.to[to], x)
 	}
 	return x
-}
-
-// probeGauge is a gauge that counts calls of Descriptor. gRPC's list of recorders calls it once,
-// and each recorder in the list calls it again: more than one call shows that the list is not
-// empty.
-type probeGauge struct {
-	*estats.Int64AsyncGaugeHandle
-	asked *atomic.Int32
-}
-
-// Descriptor implements estats.AsyncMetric.
-func (a probeGauge) Descriptor() *estats.MetricDescriptor {
-	a.asked.Add(1)
-	return a.Int64AsyncGaugeHandle.Descriptor()
 }
 
 // Stop records the pending values, and ends the Channel.

@@ -196,6 +196,21 @@ func TestNoRecorder(t *testing.T) {
 	})
 }
 
+// TestProbesFindRecorders checks the version of gRPC of this module, and that another one is noticed.
+func TestProbesFindRecorders(t *testing.T) {
+	if without, with := probe(), probe(grpc.WithStatsHandler(probedRecorder{})); without != 1 || with != 2 {
+		t.Errorf("Descriptor is called %d times without a recorder and %d times with one, want 1 and 2", without, with)
+	}
+	if two := probe(grpc.WithStatsHandler(probedRecorder{}), grpc.WithStatsHandler(&recorder{})); !finds(2, two) {
+		t.Errorf("Descriptor is called %d times with two recorders, want 3", two)
+	}
+	for _, calls := range [][2]int{{0, 0}, {0, 1}, {1, 1}, {2, 2}, {1, 3}} {
+		if finds(calls[0], calls[1]) {
+			t.Errorf("%v calls of Descriptor without and with a recorder seem to find it", calls)
+		}
+	}
+}
+
 // TestOldestReports checks that one channel of each target reports its gauges, and that the
 // oldest channel reports the process's gauges and shared metrics; when it closes, the next one
 // does. Values with the same labels are merged: as sum, maximum or minimum.

@@ -47,9 +47,10 @@ func (c *Call) mutations() []*picker.HeaderMutations {
 	return c.plan.headers
 }
 
-// Unmutated returns the context with the headers that the RPC's picks use, of a context that mutate
-// may have returned. It looks up nothing if the route does not change headers and the RPC has no
-// session, whose cluster may change headers.
+// Unmutated returns a context with the headers that the RPC's picks use. ctx is the context of a pick
+// for an attempt, which mutate may have changed before. The result ends with ctx, whose Done channel
+// identifies the RPC. It is ctx itself, without a look-up, if the route does not change headers and
+// the RPC has no session, whose cluster may change headers.
 //
 // A pick without Plans looks up no Call, and so uses the headers after the changes. This affects
 // attempts that wait for their pick while an update removes the target's last Plans: see Picked.
@@ -58,10 +59,23 @@ func (c *Call) Unmutated(ctx context.Context) context.Context {
 		return ctx
 	}
 	if original, ok := ctx.Value(originalKey{c}).(context.Context); ok {
-		return original
+		return unmutated{ctx, original}
 	}
 	return ctx
 }
+
+// An unmutated is the context of an attempt with the values of the context that its RPC had before its
+// headers were changed.
+type unmutated struct {
+	context.Context
+	original context.Context
+}
+
+// Value implements context.Context.
+func (u unmutated) Value(key any) any { return u.original.Value(key) }
+
+// AfterFunc is called by context.AfterFunc, which starts a goroutine for a context without this method.
+func (u unmutated) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(u.Context, f) }
 
 // applyMutations changes headers as one level of the configuration requires. Whether a header is
 // present is decided before any is added; values are replaced before others are added.

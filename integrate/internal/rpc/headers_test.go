@@ -112,7 +112,39 @@ func TestMutateCosts(t *testing.T) {
 	} else {
 		t.Logf("%v allocations for an RPC with a header mutation", n)
 	}
-	if changing.Unmutated(sent) != ctx || plain.Unmutated(sent) != sent {
-		t.Error("Unmutated does not return the context of the RPC before its mutation")
+	if plain.Unmutated(sent) != sent {
+		t.Error("Unmutated changes the context of an RPC without header mutations")
+	}
+	if n := testing.AllocsPerRun(100, func() { changing.Unmutated(sent) }); n > 1 {
+		t.Errorf("%v allocations for a pick for an RPC with a header mutation, want 1 at most", n)
+	}
+}
+
+// TestUnmutated checks that picks for RPCs with changed headers use the values before the change, and
+// that their context ends with the attempt: its Done channel identifies the RPC (T-RING-6).
+func TestUnmutated(t *testing.T) {
+	parent, cancelParent := context.WithCancel(metadata.AppendToOutgoingContext(t.Context(), "a", "0"))
+	defer cancelParent()
+	call := &Call{plan: &plan{headers: []*picker.HeaderMutations{{Add: []picker.HeaderMutation{{Name: "a", Value: "1", Action: picker.SetHeader}}}}}}
+	attempt, cancel := context.WithCancelCause(call.mutate(parent)) // as gRPC does
+	defer cancel(nil)
+	ctx := call.Unmutated(attempt)
+	if md, _ := metadata.FromOutgoingContext(ctx); !slices.Equal(md["a"], []string{"0"}) {
+		t.Errorf("the header of a pick is %v, want the one before the mutation", md["a"])
+	}
+	if ctx.Done() != attempt.Done() || ctx.Done() == parent.Done() {
+		t.Fatal("the context of a pick does not have the Done channel of its attempt")
+	}
+	ended := make(chan struct{})
+	context.AfterFunc(ctx, func() { close(ended) })
+	stop := context.AfterFunc(ctx, func() { t.Error("a function runs after it was stopped") })
+	if !stop() {
+		t.Error("a function cannot be stopped before the end of the attempt")
+	}
+	before := ctx.Err()
+	cancel(nil)
+	<-ended
+	if before != nil || ctx.Err() != context.Canceled || parent.Err() != nil {
+		t.Errorf("errors of the context: %v before the attempt ends, %v after", before, ctx.Err())
 	}
 }
