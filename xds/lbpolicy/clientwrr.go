@@ -24,8 +24,12 @@ const (
 	defaultPenalty      = 1.0
 )
 
-// clientWRR converts A58's policy with A114's metric names, which are not validated: a name
-// that no load report contains has no effect.
+// maxUtilizationNames is the maximum number of metric names of A114. All of them are looked up at
+// the end of each RPC and in each out-of-band report.
+const maxUtilizationNames = 100
+
+// clientWRR converts A58's policy with A114's metric names. Only their number is limited: a name that
+// no load report contains has no effect.
 //
 // Negative periods are rejected. A58 does not mention them, and with them weights would always
 // or never be valid.
@@ -33,6 +37,9 @@ func clientWRR(config []byte, _ Nested) (picker.Policy, error) {
 	var m wrrv3.ClientSideWeightedRoundRobin
 	if err := decode(config, &m); err != nil {
 		return picker.Policy{}, err
+	}
+	if n := len(m.GetMetricNamesForComputingUtilization()); n > maxUtilizationNames {
+		return picker.Policy{}, fmt.Errorf("metric_names_for_computing_utilization has %d names, more than %d", n, maxUtilizationNames)
 	}
 	wrr := picker.ClientWRR{
 		OutOfBand:       m.GetEnableOobLoadReport().GetValue(),

@@ -4,6 +4,7 @@
 package lbpolicy
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,18 @@ import (
 	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
+
+// TestUtilizationNames: at most 100 metric names are accepted (A114), since each RPC looks all of them
+// up at its end.
+func TestUtilizationNames(t *testing.T) {
+	for n, want := range map[int]string{100: "", 101: "metric_names_for_computing_utilization has 101 names, more than 100", 100_000: "more than 100"} {
+		names := slices.Repeat([]string{"named_metrics.a"}, n)
+		_, err := new(Registry).Convert(listOf(t, &wrrv3.ClientSideWeightedRoundRobin{MetricNamesForComputingUtilization: names}))
+		if (err != nil) != (want != "") || err != nil && !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%d names: got error %v, want %q", n, err, want)
+		}
+	}
+}
 
 // TestPeriods checks durations at the limits of their range, some of which protobuf's JSON
 // cannot express.

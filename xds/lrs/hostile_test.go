@@ -236,7 +236,7 @@ func TestEnded(t *testing.T) {
 	tooLarge := status.Error(codes.ResourceExhausted, "too large")
 	for name, tt := range map[string]struct {
 		handle handler
-		want   string // in the error; empty if there is none
+		want   string // in the error; empty if Ended is not called
 	}{
 		"refuses a report": {func(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
 			_ = stream.Send(all)

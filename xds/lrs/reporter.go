@@ -35,9 +35,9 @@ type Options struct {
 	// that. If Failed is nil, lines are written to slog.Default().
 	Failed func(error)
 	// Ended is called, by the reporting goroutine, when a stream has ended after the server's first
-	// response, with the reason: io.EOF if the server closed it without an error. What was sent last may
-	// not have reached the server or was refused, and is lost: LRS has no acknowledgments. If Ended is
-	// nil, lines are written to slog.Default().
+	// response, with the reason: io.EOF if the server closed it without an error. The counts that were
+	// sent last are lost if they did not reach the server or it refused them, which LRS does not tell.
+	// If Ended is nil, lines are written to slog.Default().
 	Ended func(error)
 }
 
