@@ -56,7 +56,7 @@
 // mutex, in order, from a queue.
 //
 // Goroutines are started for the queue while it is not empty, one at a time; for lines of the
-// log (package eventlog); for SubConns that are shut down, which may take 5 s; for an endpoint
+// log (package eventlog); for SubConns that are shut down, which waits 50 ms and may take 5 s; for an endpoint
 // that an RPC asks to connect; for the last report of a load reporter; for probes; and for each
 // healthWatch.
 //

@@ -32,6 +32,12 @@ const (
 	maxGrowthPause  = 250 * time.Millisecond
 )
 
+// shutdownDelay is how long SubConns are kept after the publication that removes them, so that
+// RPCs that picked a SubConn before can create their streams. If a SubConn is shut down between
+// an RPC's pick and its stream while other streams keep the transport open, the RPC hangs until
+// its deadline (bench/grpc-go-draining.md). Tests set it to 0.
+var shutdownDelay = 50 * time.Millisecond
+
 // A publisher makes changes visible to picks and reports the channel's state to gRPC, at once
 // or after a pause.
 type publisher struct {
@@ -52,6 +58,7 @@ type publisher struct {
 	publishDue  time.Time      // when pending expires
 	publication chan struct{}  // closed by the next publication; nil unless a goroutine waits for it
 	closing     sync.WaitGroup // of connections
+	closed      chan struct{}  // closed by close, which shuts connections down without a delay
 
 	version   uint64       // of the most recently changed cluster
 	routeErrs *routeErrors // of cfg, or a previous configuration
@@ -62,6 +69,7 @@ type publisher struct {
 
 func (p *publisher) init(ch *channel, t *targetState) {
 	p.channel, p.targetState = ch, t
+	p.closed = make(chan struct{})
 	p.announced = connectivity.Shutdown // no state yet
 	p.channelID = rand.Uint64()
 	p.picker.current.Store(&pickState{})
@@ -236,25 +244,39 @@ func (p *publisher) notify() {
 	}
 }
 
-// shutDown shuts connections down on a separate goroutine: gRPC takes up to 5 s to close a
-// connection whose peer does not read, and neither configurations nor the states of other
-// connections may wait for that.
+// shutDown shuts connections down after shutdownDelay, on a separate goroutine: gRPC takes up to
+// 5 s to close a connection whose peer does not read, and neither configurations nor the states
+// of other connections may wait for that.
 func (p *publisher) shutDown() {
 	if len(p.out.closing) == 0 {
 		return
 	}
 	pending := p.out.closing
 	p.out.closing, p.out.repick = nil, true
+	delay := shutdownDelay
 	p.closing.Go(func() {
+		if delay > 0 {
+			timer := time.NewTimer(delay)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-p.closed:
+			}
+		}
 		for _, shut := range pending {
 			shut()
 		}
 	})
 }
 
-// close ends publications.
+// close ends publications, and shuts down connections that wait for it. It may be called again.
 func (p *publisher) close() {
 	serial.Halt(&p.pending)
+	select {
+	case <-p.closed:
+	default:
+		close(p.closed)
+	}
 	p.shutDown()
 	p.notify()
 }

@@ -99,3 +99,39 @@ func TestUpdateRate(t *testing.T) {
 		b.closing.Wait()
 	})
 }
+
+// TestShutdownDelay checks that a removed SubConn is shut down a moment after the publication
+// that removes it, since RPCs that picked it may not have created their streams, and at once if
+// the balancer is closed.
+func TestShutdownDelay(t *testing.T) {
+	shutdownDelay = 50 * time.Millisecond
+	defer func() { shutdownDelay = 0 }()
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		replaceBy := func(n int) {
+			b.Update(configOf(clusterOf("c", prio(eps(n)))))
+			cc.conn(t, n).to(ready)
+			time.Sleep(maxPublishPause)
+			synctest.Wait()
+			if got, err := b.pick(); got != addr(n).String() {
+				t.Fatalf("Pick() = %q, %v, want endpoint %d", got, err, n)
+			}
+		}
+		replaceBy(1)
+		replaceBy(2)
+		if !cc.has(1) {
+			t.Errorf("the removed SubConn was shut down within %v of the publication", maxPublishPause)
+		}
+		time.Sleep(shutdownDelay)
+		synctest.Wait()
+		if cc.has(1) {
+			t.Errorf("the removed SubConn was not shut down within %v of the publication", shutdownDelay)
+		}
+		replaceBy(3)
+		b.Close()
+		synctest.Wait()
+		if cc.has(2) || cc.has(3) {
+			t.Error("Close did not shut down all SubConns at once")
+		}
+	})
+}

@@ -22,6 +22,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
+func init() { shutdownDelay = 0 } // but see TestShutdownDelay
+
 // testLB is an LB policy on a fake ClientConn, and what tests do with it: give it a
 // configuration, wait until it has come to rest, and make RPCs.
 type testLB struct{ *Balancer }
