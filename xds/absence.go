@@ -36,7 +36,7 @@ func (sub *subscription) answeredLocked() {
 
 // expireLocked ends the wait for a resource (A57, A88). It may still arrive.
 func (t *subscriptions) expireLocked(sub *subscription) {
-	if !t.awaitsLocked(sub) {
+	if !t.awaitsLocked(sub) || t.protocol.expiredLocked(t, sub) {
 		return
 	}
 	e, p := sub.entry, t.peer

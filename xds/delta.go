@@ -347,6 +347,9 @@ func deltaName(typ resource.Type, res *discoveryv3.Resource) (string, error) {
 	return name, nil
 }
 
+// expiredLocked is always false: the server has to answer each subscription.
+func (d *deltaType) expiredLocked(*subscriptions, *subscription) bool { return false }
+
 // deleteLocked deletes the resources that the server reports as removed or missing.
 func (d *deltaType) deleteLocked(t *subscriptions, msg message, _ bool) (changed []*entry) {
 	gone := func(name string) {

@@ -53,9 +53,9 @@ func TestDeltaSilent(t *testing.T) {
 		if names := cp.lastDelta(rds.URL()).ResourceNamesSubscribe; !slices.Equal(names, []string{"other"}) {
 			t.Errorf("subscribed to %q, want what the new version leads to", names)
 		}
-		// Now it lacks something, so a server that hangs up without a word is out of reach.
+		// Now it has to send something, so a server that hangs up without a response is out of reach.
 		cp.hangUp(nil)
-		advance(2 * time.Minute)
+		advance(10 * time.Second)
 		cp.hangUp(nil)
 		advance(2 * time.Minute)
 		if s := h.c.Servers()[0]; s.Failures == 0 {

@@ -248,7 +248,7 @@ func (r *response) applyResourcesLocked() {
 			continue
 		}
 		sub.answeredLocked()
-		sub.received, sub.round = true, t.round
+		sub.received, sub.returned, sub.round = true, false, t.round
 		t.knownAsLocked(sub, it.alias)
 		if it.raw == nil && it.value != nil && !it.heartbeat && t.peer.core.keepsLocked() {
 			it.raw = t.peer.core.keep(t.typ, it.bytes) // since the comparison, or of a version received before

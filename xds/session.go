@@ -82,6 +82,17 @@ func (s *session) demandLocked() (lacking, idle bool) {
 	return false, idle
 }
 
+// owedLocked reports whether the server has to send a resource that is watched. It has not if the
+// resource is known not to exist.
+func (s *session) owedLocked() bool {
+	for e := range s.entriesLocked() {
+		if e.watchedLocked() && (e.uncachedLocked() || e.wantsBytesLocked()) {
+			return true
+		}
+	}
+	return false
+}
+
 // openedLocked prepares for a new stream: there is no nonce, and all types are dirty.
 func (s *session) openedLocked() {
 	s.up, s.err = true, nil
@@ -183,7 +194,7 @@ func (s *session) respondedLocked() {
 // resource (Options.ResourceTimeout). If the request had the versions of all resources, the server
 // has nothing to send, and counts as having responded.
 func (s *session) onResponseTimeoutLocked() {
-	if lacking, _ := s.demandLocked(); s.sentVersions && !lacking {
+	if s.sentVersions && !s.owedLocked() {
 		s.quiet = true
 		s.reachedLocked()
 	}
@@ -201,11 +212,7 @@ func (s *session) reachedLocked() {
 // wasQuietLocked reports whether the server had nothing to send on the stream, or the client has
 // ended it. It is false once the server has to send a resource.
 func (s *session) wasQuietLocked() bool {
-	if s.cause != nil {
-		return true
-	}
-	lacking, _ := s.demandLocked()
-	return s.quiet && !lacking
+	return s.cause != nil || s.quiet && !s.owedLocked()
 }
 
 // requestLocked returns the next request that is due on the current stream, and the

@@ -95,7 +95,7 @@ func (r *response) applySameLocked() {
 			r.wanted++
 		}
 		sub.answeredLocked()
-		sub.received, sub.round = true, t.round
+		sub.received, sub.returned, sub.round = true, false, t.round
 		e := sub.entry
 		r.changedLocked(e, t.peer.cache.acceptLocked(e, acceptedVersion{e.value, e.sum, r.version, t.peer.cfg, r.at, nil}))
 		e.ttlTimer.StopLocked() // it has no time to live any more

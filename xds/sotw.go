@@ -64,7 +64,12 @@ func (st sotwStream) send(req request) error { return st.Send(req.(*discoveryv3.
 // sotwResponse is a response.
 type sotwResponse struct{ *adscodec.Response }
 
-func (w *sotwType) openedLocked(*subscriptions) { w.nonce, w.nack = "", rejection{} }
+func (w *sotwType) openedLocked(t *subscriptions) {
+	w.nonce, w.nack = "", rejection{}
+	for _, sub := range t.subs {
+		sub.refetch = false
+	}
+}
 
 func (w *sotwType) stopLocked() {}
 
@@ -110,9 +115,12 @@ func (w *sotwType) namesLocked(t *subscriptions) (names []string, awaited []*sub
 			t.beginUnsubscribeLocked(sub)
 			w.names = nil
 		}
-		if sub.unsubscribing {
+		if sub.unsubscribing || sub.refetch {
 			sub.omitted, sub.asked = t.round, false
 			continue
+		}
+		if sub.returned && !sub.asked && !isFullState(t.typ) {
+			sub.received = false // the server has to send it on a new subscription
 		}
 		sub.asked = true
 		if t.awaitsLocked(sub) {
@@ -122,13 +130,33 @@ func (w *sotwType) namesLocked(t *subscriptions) (names []string, awaited []*sub
 	if w.names == nil {
 		w.names = make([]string, 0, len(t.subs))
 		for name, sub := range t.subs {
-			if !sub.unsubscribing {
+			if !sub.unsubscribing && !sub.refetch {
 				w.names = append(w.names, name)
 			}
 		}
 		slices.Sort(w.names)
 	}
-	return w.names, awaited
+	names = w.names
+	for name, sub := range t.subs {
+		if sub.refetch {
+			sub.refetch = false
+			t.changedLocked(name) // the next request has it again
+		}
+	}
+	return names, awaited
+}
+
+// expiredLocked leaves a resource out of one request if it was wanted again before the server had
+// certainly noticed that it was not wanted. A response that arrived since may have been in flight,
+// so that the server has ignored the request without the resource (T-XDS-4). Then it assumes that the
+// client still has the resource, and does not send it again.
+func (w *sotwType) expiredLocked(t *subscriptions, sub *subscription) bool {
+	if !sub.returned || t.round == sub.omitted {
+		return false
+	}
+	sub.returned, sub.refetch = false, true
+	t.changedLocked(sub.entry.key.name)
+	return true
 }
 
 func (r sotwResponse) readInto(p *splitResponse) {

@@ -62,8 +62,9 @@ type subscription struct {
 	received bool
 	round    uint64
 	own      string // name of the resource, if it was subscribed to by another one
-	// refetch means that the resource is to be unsubscribed from and subscribed to again.
-	refetch bool
+	// refetch means that the resource is to be unsubscribed from and subscribed to again, and returned
+	// that it was subscribed to again, after a request without it, and has not been sent since.
+	refetch, returned bool
 	// unsubscribing means that a request without the resource has been sent, the
 	// latest one after response number omitted: see beginUnsubscribeLocked.
 	unsubscribing bool
@@ -80,7 +81,7 @@ func (t *subscriptions) subscribeLocked(e *entry, user serverUser) {
 		e.subs++
 	case sub.unsubscribing:
 		sub.received = sub.received && e.value != nil && t.sendsLocked(e)
-		sub.unsubscribing = false
+		sub.returned, sub.unsubscribing = e.value != nil, false
 		sub.timer.StopLocked()
 	default:
 		return
@@ -199,10 +200,11 @@ func (t *subscriptions) awaitsLocked(sub *subscription) bool {
 		(e.state == Acked || e.state == Nacked && p.variant.resends()) && e.value != nil && (!sub.received || e.from != p.cfg) && p.users[sub.user]
 }
 
-// lacksLocked reports whether the server has to send a resource that no request has named.
+// lacksLocked reports whether the server has to send a resource that no request has named, or not
+// since it was last unsubscribed from.
 func (t *subscriptions) lacksLocked() bool {
 	for _, sub := range t.subs {
-		if !sub.asked && t.awaitsLocked(sub) {
+		if (!sub.asked || sub.returned) && t.awaitsLocked(sub) {
 			return true
 		}
 	}

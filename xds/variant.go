@@ -46,6 +46,9 @@ type protocol interface {
 	// nil, and the subscriptions that wait for an answer to it. If there is no request to send, it
 	// returns nil, and the type is no longer dirty.
 	requestLocked(t *subscriptions, node *corev3.Node) (request, []*subscription)
+	// expiredLocked is called when a resource that is awaited has not arrived in time. It reports
+	// whether the resource is requested once more.
+	expiredLocked(t *subscriptions, sub *subscription) bool
 	// deleteLocked deletes the resources that a response reports, or implies, not to exist, and
 	// returns the entries that changed. partial is that of splitResponse.
 	deleteLocked(t *subscriptions, msg message, partial bool) (changed []*entry)

@@ -68,3 +68,30 @@ func TestNotFound(t *testing.T) {
 		t.Errorf("waiting: %v, want the reason", err)
 	}
 }
+
+// TestDeltaRequestedLater: a user that requests incremental ADS, and shares a client with a user that does
+// not, has it from the next stream on.
+func TestDeltaRequestedLater(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, w := serving(t, Options{})
+		opts := h.c.opts
+		opts.Delta = true
+		c := Acquire(h.c.cfg, opts)
+		defer c.Release()
+		if c != h.c {
+			t.Fatal("another client")
+		}
+		cp.serve(endpointsAt("svc", 2))
+		w.serves(t, "svc", "svc 2")
+		if s := c.Servers()[0]; s.Variant != (sotw{}).String() || s.Streams != 1 {
+			t.Errorf("server %+v", s)
+		}
+		cp.hangUp(nil)
+		cp.serve(endpointsAt("svc", 3))
+		advance(time.Minute)
+		w.serves(t, "svc", "svc 3")
+		if s := c.Servers()[0]; s.Variant != (delta{}).String() || s.Streams != 2 {
+			t.Errorf("server %+v", s)
+		}
+	})
+}

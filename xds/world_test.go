@@ -293,8 +293,8 @@ func (w *world) step(o op) bool {
 }
 
 func (w *world) watch(target int) {
-	watch := &worldWatch{target: target}
-	watch.cancel = w.view(target).Watch(w.name(lds, target), "host", watch)
+	watch := &worldWatch{target: target, view: w.view(target)}
+	watch.cancel = watch.view.Watch(w.name(lds, target), "host", watch)
 	w.watches = append(w.watches, watch)
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -51,12 +52,38 @@ func (w *world) check() {
 		watch.mu.Unlock()
 		for _, o := range heard {
 			fault := o.fault()
-			if watch.whole && fault != "" && len(w.harmed) == 0 {
+			if watch.whole && fault != "" && len(w.harmed) == 0 && !w.confined(watch, o) {
 				w.t.Errorf("target t%d was served, and is not any more: %s", watch.target, fault)
 			}
 			watch.whole = watch.whole || fault == ""
 		}
 	}
+}
+
+// confined reports whether the faults of a configuration are errors of clusters that their servers have
+// never sent, and cannot send at present, whereas the servers of the resources that name them could
+// send these: the errors are confined to the clusters (A74).
+func (w *world) confined(watch *worldWatch, o outcome) bool {
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	cutOff := func(typ resource.Type, name, by string) bool {
+		e := w.c.cache.entries[entryKey{typ, name}]
+		return e != nil && e.value == nil && e.state == Requested && e.transient && authorityOf(name) != authorityOf(by)
+	}
+	m := w.c.targets.managers[watch.view.key(w.name(lds, watch.target), "host")]
+	if o.config == nil || m == nil || m.active == nil {
+		return false
+	}
+	for _, c := range o.config.Clusters {
+		one := outcome{config: &picker.Config{Clusters: []*picker.Cluster{c}}}
+		if one.fault() == "" || cutOff(cds, c.Name, m.active.listener.RouteConfigName) {
+			continue
+		}
+		if len(c.Leaves) != 1 || !cutOff(eds, c.Leaves[0].Service, c.Name) {
+			return false
+		}
+	}
+	return true
 }
 
 // settle has everything delivered, harm included, and gives timers time to

@@ -13,6 +13,7 @@ import (
 // worldWatch is a Watcher that remembers what it heard in a step.
 type worldWatch struct {
 	target int
+	view   View
 	cancel func()
 	whole  bool // it had a configuration without any fault
 
