@@ -232,7 +232,7 @@ func MergeMetrics(to, sums map[string]MetricSum) {
 	}
 }
 
-// pending reports whether there are sums to take. A nil Metrics has none.
+// pending reports whether there are sums to take. It is false for a nil Metrics.
 func (m *Metrics) pending() bool {
 	if m == nil {
 		return false

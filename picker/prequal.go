@@ -192,7 +192,7 @@ func (g *ProbeGroup) pick(r uint64) int32 {
 	}
 }
 
-// best returns the index of the entry to pick by, or -1 if there is none: the cold entry with
+// best returns the index of the entry to pick by, or -1 without entries: the cold entry with
 // the least cost, or the entry with the least load if all are hot. Ties are broken uniformly,
 // since first is uniform. A single hot entry is not used, since it only indicates that other
 // endpoints are better.

@@ -86,7 +86,7 @@ func (o *obstacles) add(s scope, onlyDeep bool) {
 	}
 }
 
-// serviceOf returns the start of a path up to its second slash, or "" if there is none.
+// serviceOf returns the start of a path up to its second slash, or "" without a second one.
 func serviceOf(path string) string {
 	if path == "" {
 		return ""
