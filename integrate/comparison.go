@@ -35,7 +35,7 @@ func (c *Config) comparison(cfg *picker.Config, resources []xds.ResourceStatus, 
 	return in
 }
 
-// config returns the configuration in use; nil if there is none.
+// config returns the configuration in use; nil before the first one.
 func (r *xdsResolver) config() *picker.Config {
 	if t := r.Channel.Current(); t != nil {
 		return t.Config

@@ -26,7 +26,7 @@ import (
 
 // Input describes a channel.
 type Input struct {
-	// Config is the configuration in use, as adapted to the channel; nil if there is none.
+	// Config is the configuration in use, as adapted to the channel; nil before the first one.
 	Config *picker.Config
 	// Resources are the resources of the target.
 	Resources []xds.ResourceStatus

@@ -212,7 +212,7 @@ func discovers(p *Patch) bool {
 	})
 }
 
-// lacks reports whether a policy is none of stock's.
+// lacks reports whether stock lacks a policy.
 func lacks(p *picker.Policy) bool {
 	switch p.Kind {
 	case picker.PolicyMaglev, picker.PolicyLeastLatency, picker.PolicyPrequal, picker.PolicyRandom:
