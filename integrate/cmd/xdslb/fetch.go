@@ -18,6 +18,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
+	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
@@ -42,7 +43,7 @@ var dumpCommand = command{
 			}
 			js, err := e.fetch(text, target, &boot, *timeout)
 			if js != nil {
-				fmt.Fprintf(e.stdout, "%s\n", js)
+				fmt.Fprintf(e.stdout, "%s\n", sanitize.JSON(js))
 			}
 			return false, err
 		}

@@ -45,6 +45,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -269,9 +270,14 @@ func wrap(w io.Writer, head, text string) {
 
 // printJSON prints a result as JSON.
 func (e *env) printJSON(v any) error {
-	enc := json.NewEncoder(e.stdout)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := e.stdout.Write(sanitize.JSON(b.Bytes()))
+	return err
 }
 
 // progress prints a message if an operation takes more than a second. The caller calls done at its

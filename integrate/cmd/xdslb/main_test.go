@@ -442,7 +442,7 @@ func TestAttachHandedOver(t *testing.T) {
 func TestHostileNames(t *testing.T) {
 	d := debug.Document{Channels: []report.TargetStatus{{
 		Target: "a\x1b[2Jb", Connectivity: "\x1b[2J", Error: "x\x1b]0;y\x07", Stock: "\x1b", Rollout: &report.RolloutStatus{Variable: "\x1b", Forward: "\x1b"}, RouteTable: []report.RouteStatus{{Path: "\x1bc", Clusters: []report.RouteTarget{{Cluster: "\x1bc", Share: 1}}}},
-		Clusters: []report.ClusterStatus{{Name: "\x1b[1m\u202e", Error: "\x1b", Leaves: []report.LeafStatus{{Name: "\x1b", MaxRequests: 1, Priorities: []report.PriorityStatus{{
+		Clusters: []report.ClusterStatus{{Name: "\x1b[1m\u202e\u009b", Error: "\x1b", Leaves: []report.LeafStatus{{Name: "\x1b", MaxRequests: 1, Priorities: []report.PriorityStatus{{
 			Localities: []report.LocalityStatus{{Region: "\x1b", Endpoints: []report.EndpointStatus{{Address: "\x1b", Out: "\x1b", State: "READY"}}}},
 		}}}}}},
 		Events:    []eventlog.Event{{Kind: "\x1b", Cluster: "\x1b", Error: "\x1b\n\x1b", Time: time.Unix(1, 0)}},
@@ -458,6 +458,10 @@ func TestHostileNames(t *testing.T) {
 		if text := s.out + s.errors; strings.ContainsAny(text, "\x1b\x07\u202e") || !strings.Contains(text, `\x1b`) {
 			t.Errorf("attach %v prints %q", args, text)
 		}
+	}
+	s := call(t, "attach", page.URL, "-once", "-interval", "10ms", "-o", "json")
+	if text := s.out + s.errors; strings.ContainsAny(text, "\x1b\x07\u202e\u009b") || !strings.Contains(text, `\u202e`) || !strings.Contains(text, `\u009b`) {
+		t.Errorf("attach -o json prints %q", text)
 	}
 }
 
