@@ -263,7 +263,7 @@ func TestPluginErrorsStay(t *testing.T) {
 	}
 	texts["CSDS"] = clients.String()
 	page := httptest.NewRecorder()
-	debug.Handler().ServeHTTP(page, httptest.NewRequest("GET", "/", nil))
+	debug.Handler().ServeHTTP(page, httptest.NewRequest("GET", "http://localhost/", nil))
 	texts["page"] = page.Body.String()
 	for name, text := range texts {
 		if strings.Contains(text, "SECRET") || !strings.Contains(text, "leaky") {

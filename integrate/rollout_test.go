@@ -84,7 +84,7 @@ func TestNotHandedOver(t *testing.T) {
 				t.Errorf("status: stock %q, rollout %+v, want %q", s.Stock, s.Rollout, cause)
 			}
 			page := httptest.NewRecorder()
-			debug.Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, fmt.Sprintf("/?channel=%d", s.Channel), nil))
+			debug.Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, fmt.Sprintf("http://localhost/?channel=%d", s.Channel), nil))
 			if text := html.UnescapeString(page.Body.String()); !strings.Contains(text, "not handed to google.golang.org/grpc/xds, although "+s.Rollout.Why()) || !strings.Contains(text, cause) {
 				t.Errorf("the debug page lacks %q and %s", cause, variable)
 			}

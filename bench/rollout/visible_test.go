@@ -115,7 +115,7 @@ func TestNoBootstrapForStock(t *testing.T) {
 func get(t testing.TB, h http.Handler, to string) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, to, nil))
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+to, nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("GET %s: %d: %s", to, w.Code, w.Body)
 	}

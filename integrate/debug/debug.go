@@ -16,6 +16,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 )
 
 // A Document is the JSON document that a Handler serves.
@@ -39,17 +41,22 @@ type Process struct {
 	Host    string `json:"host,omitempty"`
 }
 
-// Handler returns the handler described in the package documentation. It may be called more than
-// once.
-func Handler() http.Handler {
+// Handler returns the handler described in the package documentation, with the zero Options. It may be
+// called more than once.
+func Handler() http.Handler { return Options{}.Handler() }
+
+// Handler returns a handler with the options.
+func (o Options) Handler() http.Handler {
 	host, _ := os.Hostname() // optional
 	return &handler{
+		hosts:   slices.Clone(o.Hosts),
 		process: Process{filepath.Base(os.Args[0]), os.Getpid(), host},
 		now:     time.Now,
 	}
 }
 
 type handler struct {
+	hosts   []string // see Options
 	process Process
 	now     func() time.Time
 }
@@ -80,6 +87,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "no-store")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
 		http.Error(w, "method not allowed: use GET or HEAD", http.StatusMethodNotAllowed)
@@ -88,6 +96,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	format := r.URL.Query().Get("format")
 	if format == "" {
 		format = path.Base(r.URL.Path)
+	}
+	if !h.serves(r) {
+		refused := fmt.Sprintf("host %.100q is not served: use an IP address or localhost, or add the host to debug.Options.Hosts", r.Host)
+		if format == "json" || format == "explain" {
+			writeJSON(w, http.StatusForbidden, jsonError{refused})
+		} else {
+			http.Error(w, refused, http.StatusForbidden)
+		}
+		return
 	}
 	switch format {
 	case "json":
@@ -122,7 +139,7 @@ func (h *handler) serveJSON(w http.ResponseWriter, r *http.Request) {
 	}
 	d := Document{Time: h.now(), Process: h.process, Channels: []integrate.TargetStatus{}}
 	for _, c := range list {
-		if r.URL.Query().Get("detail") == "0" {
+		if r.URL.Query().Get("detail") == "0" || !ownSite(r) {
 			d.Channels = append(d.Channels, c.Status())
 		} else {
 			d.Channels = append(d.Channels, c.Inspect())
@@ -201,5 +218,5 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(b, '\n')) // the client may have gone
+	_, _ = w.Write(append(sanitize.JSON(b), '\n')) // the client may have gone
 }

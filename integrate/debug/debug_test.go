@@ -74,7 +74,7 @@ func start(t testing.TB, r xdstest.Resources) *xdstest.Server {
 func get(t testing.TB, h http.Handler, to string, code int) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/xdslb/"+to, nil))
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/debug/xdslb/"+to, nil))
 	if w.Code != code {
 		t.Fatalf("GET %s: %d, want %d: %.300s", to, w.Code, code, w.Body)
 	}
@@ -386,7 +386,9 @@ func TestReadOnly(t *testing.T) {
 	defer server.Close()
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions, http.MethodConnect} {
 		w := httptest.NewRecorder()
-		Handler().ServeHTTP(w, httptest.NewRequest(method, "/", nil))
+		r := httptest.NewRequest(method, "/", nil)
+		r.Host = "localhost"
+		Handler().ServeHTTP(w, r)
 		if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
 			t.Errorf("%s: %d, %v", method, w.Code, w.Header())
 		}

@@ -11,13 +11,18 @@
 // environment variable is listed with the variable, the pattern and the way back. The handler
 // only reads: it accepts GET and HEAD, opens no connections, and changes no configuration. From
 // a request until a minute after it, RPCs of the channel are counted by endpoint
-// (integrate.Channel.Inspect).
+// (integrate.Channel.Inspect). A request from another web site starts no counting.
 //
 // # Access
 //
 // The page shows addresses, clusters and certificate authorities. Serve it where metrics and
 // pprof are served: on an address that only operators can reach. Importing the package
 // registers nothing with http.DefaultServeMux.
+//
+// Requests are served by IP address, and by the names localhost (as with kubectl port-forward), of the
+// machine, and in http.Server.Addr. Other names need Options.Hosts:
+//
+//	debug.Options{Hosts: []string{"orders.internal"}}.Handler()
 //
 // # URLs
 //
@@ -47,6 +52,7 @@
 // # Files
 //
 //	debug.go      Handler: formats, parameters and headers
+//	access.go     hosts and sites whose requests are served
 //	list.go       the list of channels
 //	channel.go    the page of a channel: routes, events, resources, the explanation of an RPC
 //	clusters.go   the table of clusters

@@ -32,6 +32,8 @@ type page struct {
 	Refresh int // seconds; 0 is off
 	Toggle  template.URL
 	Channel *channelView // nil if the page lists the channels
+	// Uncounted leads to the page of the channel with all its data; empty if this is it.
+	Uncounted template.URL
 
 	Channels []*channelRow
 	Table    tableView
@@ -82,9 +84,16 @@ func (h *handler) page(r *http.Request) (*page, int) {
 	}
 	rows := p.count(q)
 	if len(chosen) == 1 {
-		s := chosen[0].Inspect()
+		inspect := chosen[0].Inspect
+		if !ownSite(r) {
+			inspect = chosen[0].Status
+		}
+		s := inspect()
 		number := strconv.FormatInt(s.Channel, 10)
 		q.Set("channel", number)
+		if !ownSite(r) {
+			p.Uncounted = link(q)
+		}
 		p.Channel = newChannelView(&s, q)
 		p.Channel.explain(r, chosen[0])
 		p.JSON = link(nil, "format", "json", "channel", number)
