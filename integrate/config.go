@@ -200,6 +200,7 @@ func (c *Config) options() *balancer.Options {
 func (c *Config) bootstrap() (*bootstrap.Config, error) {
 	p := xdstls.BootstrapParser()
 	if len(c.Bootstrap) == 0 {
+		c.noteWritable("bootstrap", os.Getenv("GRPC_XDS_BOOTSTRAP"))
 		return p.Load()
 	}
 	return p.Parse("Config.Bootstrap", c.Bootstrap)
@@ -207,6 +208,7 @@ func (c *Config) bootstrap() (*bootstrap.Config, error) {
 
 // overlay opens the overlay; nil if there is none.
 func (c *Config) overlay() (*overlay.Source, error) {
+	c.noteWritable("overlay", os.Getenv("XDSLB_OVERLAY"))
 	return overlay.Open("Config.Overlay", c.Overlay, os.Getenv("XDSLB_OVERLAY"), c.Logger)
 }
 

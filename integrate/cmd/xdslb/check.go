@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -23,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/integrate/report"
@@ -130,6 +132,13 @@ func (c *checker) failed() bool {
 	return slices.ContainsFunc(c.Findings, func(f Finding) bool { return f.Verdict == "FAIL" })
 }
 
+// writable warns if every user of the machine can change a file, which may be empty.
+func (c *checker) writable(what, file string) {
+	if diagnosis.WorldWritable(file) {
+		c.add("warn", what, "every user of the machine can change %s: chmod o-w", file)
+	}
+}
+
 // overlay checks the file of the overlay, if there is one, and returns its text.
 func (c *checker) overlay(file string) []byte {
 	if file == "" {
@@ -146,6 +155,7 @@ func (c *checker) overlay(file string) []byte {
 		return nil
 	}
 	c.add("ok", "overlay", "%s, patches: %d", file, len(o.Patches()))
+	c.writable("overlay", file)
 	return text
 }
 
@@ -212,6 +222,7 @@ func (c *checker) bootstrap(boot *bootstrapFlag) (cfg *bootstrap.Config, text []
 		return nil, nil
 	}
 	c.add("ok", "bootstrap", "%s, node %q", from, cfg.Node().GetId())
+	c.writable("bootstrap", cmp.Or(boot.file, os.Getenv("GRPC_XDS_BOOTSTRAP")))
 	if cfg.Node().GetId() == "" {
 		c.add("warn", "node", "no id: control planes cannot distinguish clients")
 	}
