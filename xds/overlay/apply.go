@@ -4,6 +4,7 @@
 package overlay
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"github.com/zeebo/xxh3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -104,23 +106,35 @@ func (s *Selection) Apply(t resource.Type, name string, value []byte, decode fun
 	if decoded, err := decode(patched); err == nil {
 		return Result{decoded, patched, public(outcomes)}
 	}
+	// The outcome of a patch may depend on those that are rejected.
 	var rejected []int
 	var r Result
-	for i, o := range outcomes {
-		if !o.Changed {
+	for _, p := range s.inOrder() {
+		if !p.mayMatch(t, name) {
 			continue
 		}
-		next, _ := s.apply(t, name, value, func(position int) bool { return position <= o.position && !slices.Contains(rejected, position) })
-		decoded, err := decode(next)
-		if err != nil {
-			rejected = append(rejected, o.position)
-			outcomes[i].Changed, outcomes[i].Err = false, fmt.Errorf("the patched resource is invalid: %w", err)
+		patched, outcomes := s.apply(t, name, value, func(position int) bool { return position <= p.position && !slices.Contains(rejected, position) })
+		i := slices.IndexFunc(outcomes, func(o outcome) bool { return o.position == p.position })
+		if i < 0 {
 			continue
 		}
-		r.Value, r.Bytes = decoded, next
+		o := outcomes[i].Outcome
+		if o.Changed {
+			if decoded, err := decode(patched); err == nil {
+				r.Value, r.Bytes = decoded, patched
+			} else {
+				rejected = append(rejected, p.position)
+				o.Changed, o.Err = false, fmt.Errorf("the patched resource is invalid: %w", err)
+			}
+		}
+		r.Outcomes = append(r.Outcomes, o)
 	}
-	r.Outcomes = public(outcomes)
 	return r
+}
+
+// inOrder returns the patches in the order of the overlay.
+func (s *Selection) inOrder() []*patch {
+	return slices.SortedFunc(slices.Values(slices.Concat(s.byKind[:]...)), func(a, b *patch) int { return cmp.Compare(a.position, b.position) })
 }
 
 // outcome is an Outcome and the position of the patch in the overlay.
@@ -158,25 +172,17 @@ func (s *Selection) Locate(outcomes []Outcome) []Outcome {
 // apply applies the patches whose position use returns true for.
 func (s *Selection) apply(t resource.Type, name string, value []byte, use func(position int) bool) ([]byte, []outcome) {
 	a := &application{s: s, use: use}
-	var err error
 	switch t {
 	case resource.ListenerType:
-		value, err = apply(a, value, new(listenerv3.Listener), func(m *listenerv3.Listener) error { return a.listener(m, name) })
+		value = a.listener(value, name)
 	case resource.RouteConfigType:
-		value, err = apply(a, value, new(routev3.RouteConfiguration), func(m *routev3.RouteConfiguration) error {
-			a.routeConfiguration(m)
-			return nil
-		})
+		value, _ = a.routeConfiguration(value)
 	case resource.ClusterType:
-		value, err = apply(a, value, new(clusterv3.Cluster), func(m *clusterv3.Cluster) error {
-			a.message(m, cluster, name)
-			return nil
-		})
-	case resource.EndpointsType:
-		value, err = a.endpoints(value, name)
-	}
-	if err != nil { // the resource itself is malformed; decoding it reports the details
-		return value, nil
+		value, _ = a.message(value, new(clusterv3.Cluster), cluster, name)
+	case resource.EndpointsType: // the endpoints, of which there may be very many, are not decoded
+		if patched, changed := a.message(fields(value, policyField), new(endpointv3.ClusterLoadAssignment), endpoints, name); changed {
+			value = WithPolicy(value, patched)
+		}
 	}
 	slices.SortFunc(a.outcomes, func(x, y outcome) int { return x.position - y.position })
 	return value, a.outcomes
@@ -187,40 +193,57 @@ type application struct {
 	s        *Selection
 	use      func(position int) bool
 	outcomes []outcome // one for each patch
-	changed  bool
 }
 
-// apply decodes a resource into m, patches it, and encodes it if that changed anything.
-func apply[M proto.Message](a *application, value []byte, m M, patch func(M) error) ([]byte, error) {
-	if err := resource.Unmarshal(value, m); err != nil {
-		return value, err
-	}
-	if err := patch(m); err != nil || !a.changed {
-		return value, err
-	}
-	return marshal(m)
-}
-
-// message applies the patches of a kind to m. Each patch applies as a whole or not at all.
-func (a *application) message(m proto.Message, k kind, name string) {
+// matching returns the patches of a kind that apply to a message with a name.
+func (a *application) matching(k kind, name string) (list []*patch) {
 	for _, p := range a.s.byKind[k] {
-		if !p.name.match(name) || !a.use(p.position) {
-			continue
+		if a.use(p.position) && p.name.match(name) {
+			list = append(list, p)
 		}
-		patched := proto.Clone(m)
-		err := p.apply(patched.ProtoReflect())
-		changed := err == nil && !proto.Equal(m, patched)
-		if changed {
-			proto.Reset(m)
-			proto.Merge(m, patched)
-		}
-		a.record(outcome{Outcome{p.ref, changed, err}, p.position})
 	}
+	return list
+}
+
+// message applies the patches of a kind to an encoded message, which is decoded into m. Each patch
+// applies as a whole or not at all.
+func (a *application) message(value []byte, m proto.Message, k kind, name string) (_ []byte, changed bool) {
+	list := a.matching(k, name)
+	if len(list) == 0 {
+		return value, false
+	}
+	err := resource.Unmarshal(value, m)
+	outcomes := make([]outcome, len(list))
+	for i, p := range list {
+		o := Outcome{Patch: p.ref, Err: err}
+		if err == nil {
+			patched := proto.Clone(m)
+			o.Err = p.apply(patched.ProtoReflect())
+			if o.Changed = o.Err == nil && !proto.Equal(m, patched); o.Changed {
+				m, changed = patched, true
+			}
+		}
+		outcomes[i] = outcome{o, p.position}
+	}
+	if changed {
+		patched, err := marshal(m)
+		if err == nil {
+			value = patched
+		}
+		for i := range outcomes {
+			if o := &outcomes[i]; err != nil && o.Changed {
+				changed, o.Changed, o.Err = false, false, err
+			}
+		}
+	}
+	for _, o := range outcomes {
+		a.record(o)
+	}
+	return value, changed
 }
 
 // record adds an outcome. A patch of routes has one outcome for all routes of a resource.
 func (a *application) record(o outcome) {
-	a.changed = a.changed || o.Changed
 	for i := range a.outcomes {
 		if old := &a.outcomes[i]; old.position == o.position {
 			old.Changed = old.Changed || o.Changed
@@ -239,9 +262,9 @@ func (p *patch) apply(m protoreflect.Message) error {
 	if err != nil {
 		return err
 	}
-	var before proto.Message
-	if c, ok := m.Interface().(*clusterv3.Cluster); ok && !p.allowSecurity && hasSecurity(c) {
-		before = proto.Clone(c)
+	var before *clusterv3.Cluster
+	if c, ok := m.Interface().(*clusterv3.Cluster); ok && !p.allowSecurity {
+		before = proto.CloneOf(c)
 	}
 	g := new(merger)
 	for _, f := range fields {
@@ -256,8 +279,8 @@ func (p *patch) apply(m protoreflect.Message) error {
 			}
 		}
 	}
-	if before != nil && !sameSecurity(before.(*clusterv3.Cluster), m.Interface().(*clusterv3.Cluster)) {
-		return errors.New(`changing the transport socket or the type of a cluster with a transport socket requires "allow_security_changes": true`)
+	if before != nil {
+		return checkSecurity(before, m.Interface().(*clusterv3.Cluster))
 	}
 	return nil
 }
@@ -270,77 +293,98 @@ func isSet(m protoreflect.Message, fd protoreflect.FieldDescriptor) bool {
 	return m.Has(fd)
 }
 
-// hasSecurity reports whether connections to a cluster are secured.
-func hasSecurity(c *clusterv3.Cluster) bool {
-	return c.TransportSocket != nil || len(c.TransportSocketMatches) > 0
-}
-
-// sameSecurity reports whether two versions of a cluster have the same security. The type counts
-// since an aggregate cluster has the security of its children.
-func sameSecurity(a, b *clusterv3.Cluster) bool {
-	return proto.Equal(a.TransportSocket, b.TransportSocket) &&
-		slices.EqualFunc(a.TransportSocketMatches, b.TransportSocketMatches, func(x, y *clusterv3.Cluster_TransportSocketMatch) bool { return proto.Equal(x, y) }) &&
-		a.GetType() == b.GetType() && proto.Equal(a.GetClusterType(), b.GetClusterType())
-}
-
-// listener patches a Listener and the route configuration that it may have inline.
-func (a *application) listener(m *listenerv3.Listener, name string) error {
-	a.message(m, listener, name)
-	inner := m.GetApiListener().GetApiListener()
-	if len(a.s.byKind[routeConfiguration]) == 0 && len(a.s.byKind[route]) == 0 || inner == nil {
-		return nil
+// checkSecurity returns an error if a cluster may have another security after a patch: that of its
+// transport socket, which may verify the names that load_assignment has (auto_host_sni), or as an
+// aggregate cluster that of its children.
+func checkSecurity(before, after *clusterv3.Cluster) error {
+	secure := before.TransportSocket != nil || len(before.TransportSocketMatches) > 0
+	equal := proto.Equal(before.TransportSocket, after.TransportSocket) &&
+		slices.EqualFunc(before.TransportSocketMatches, after.TransportSocketMatches, func(x, y *clusterv3.Cluster_TransportSocketMatch) bool { return proto.Equal(x, y) }) &&
+		before.GetType() == after.GetType() && proto.Equal(before.GetClusterType(), after.GetClusterType()) && proto.Equal(before.LoadAssignment, after.LoadAssignment)
+	switch {
+	case secure && !equal:
+		return errors.New(`changing the transport socket, the type or the load_assignment of a cluster with a transport socket requires "allow_security_changes": true`)
+	case isAggregate(before) && !isAggregate(after):
+		return errors.New(`changing the type of an aggregate cluster, which has the security of its children, requires "allow_security_changes": true`)
 	}
-	hcm := new(hcmv3.HttpConnectionManager)
-	if !inner.MessageIs(hcm) {
-		return nil
-	}
-	if err := resource.Unmarshal(inner.GetValue(), hcm); err != nil {
-		return err
-	}
-	before := a.changed
-	a.changed = false
-	if rc := hcm.GetRouteConfig(); rc != nil {
-		a.routeConfiguration(rc)
-	}
-	if a.changed {
-		b, err := marshal(hcm)
-		if err != nil {
-			return err
-		}
-		inner.Value = b
-	}
-	a.changed = a.changed || before
 	return nil
 }
 
-// routeConfiguration patches a RouteConfiguration and its routes.
-func (a *application) routeConfiguration(m *routev3.RouteConfiguration) {
-	a.message(m, routeConfiguration, m.GetName())
-	if !a.s.mayMatchRoutes(m.GetName()) {
-		return
+// isAggregate reports whether a cluster is an aggregate of others.
+func isAggregate(c *clusterv3.Cluster) bool {
+	return c.GetClusterType().GetTypedConfig().MessageIs((*aggregatev3.ClusterConfig)(nil))
+}
+
+// Numbers of fields.
+const (
+	nameField = 1 // of a ClusterLoadAssignment, RouteConfiguration and VirtualHost
+
+	policyField     = 4  // of a ClusterLoadAssignment
+	hostsField      = 2  // of a RouteConfiguration
+	routesField     = 3  // of a VirtualHost
+	routeNameField  = 14 // of a Route
+	rdsField        = 3  // of the oneof route_specifier of an HttpConnectionManager, like the next ones
+	inlineField     = 4
+	scopedRoutesNum = 31
+)
+
+// listener patches a Listener and the route configuration that it may have inline.
+func (a *application) listener(value []byte, name string) []byte {
+	value, _ = a.message(value, new(listenerv3.Listener), listener, name)
+	m := new(listenerv3.Listener)
+	if len(a.s.byKind[routeConfiguration]) == 0 && len(a.s.byKind[route]) == 0 || resource.Unmarshal(value, m) != nil {
+		return value // decoding a Listener that is malformed reports it
 	}
-	for _, vh := range m.GetVirtualHosts() {
-		for _, r := range vh.GetRoutes() {
-			a.message(r, route, m.GetName()+"/"+vh.GetName()+"/"+r.GetName())
+	inner := m.GetApiListener().GetApiListener()
+	if !inner.MessageIs((*hcmv3.HttpConnectionManager)(nil)) {
+		return value
+	}
+	var routes, rest []byte
+	inline := false
+	each(inner.GetValue(), func(number protowire.Number, field, content []byte) {
+		switch number {
+		case inlineField: // the encoding of a message in parts is that of the message
+			routes, inline = append(routes, content...), true
+			return
+		case rdsField, scopedRoutesNum: // the last field of a oneof is in force
+			routes, inline = nil, false
 		}
-	}
-}
-
-// endpoints patches the policy of an encoded ClusterLoadAssignment. The endpoints, of which there
-// may be very many, are not decoded.
-func (a *application) endpoints(value []byte, name string) ([]byte, error) {
-	patched, err := apply(a, fields(value, policyField), new(endpointv3.ClusterLoadAssignment), func(m *endpointv3.ClusterLoadAssignment) error {
-		a.message(m, endpoints, name)
-		return nil
+		rest = append(rest, field...)
 	})
-	if err != nil || !a.changed {
-		return value, err
+	if !inline {
+		return value
 	}
-	return WithPolicy(value, patched), nil
+	routes, changed := a.routeConfiguration(routes)
+	if !changed {
+		return value
+	}
+	inner.Value = appendField(rest, inlineField, routes)
+	value, _ = marshal(m) // it has been decoded
+	return value
 }
 
-// The numbers of ClusterLoadAssignment.cluster_name and policy.
-const nameField, policyField = 1, 4
+// routeConfiguration patches an encoded RouteConfiguration and its routes. Like the client, it decodes
+// the routes one at a time: a resource may have very many.
+func (a *application) routeConfiguration(value []byte) (_ []byte, changed bool) {
+	name := text(value, nameField)
+	head, hosts := fieldsExcept(value, hostsField), fields(value, hostsField)
+	if slices.ContainsFunc(a.matching(routeConfiguration, name), func(p *patch) bool { return slices.Contains(p.fields, "virtual_hosts") }) {
+		head, hosts = value, nil
+	}
+	if head, changed = a.message(head, new(routev3.RouteConfiguration), routeConfiguration, name); changed {
+		value = append(head, hosts...)
+	}
+	if !a.s.mayMatchRoutes(name) {
+		return value, changed
+	}
+	value, routes := rewrite(value, hostsField, func(host []byte) ([]byte, bool) {
+		prefix := name + "/" + text(host, nameField) + "/"
+		return rewrite(host, routesField, func(r []byte) ([]byte, bool) {
+			return a.message(r, new(routev3.Route), route, prefix+text(r, routeNameField))
+		})
+	})
+	return value, changed || routes
+}
 
 // WithoutEndpoints returns a copy of an encoded ClusterLoadAssignment with the name and the policy
 // only: all that patches apply to. It is O(localities).
@@ -348,34 +392,5 @@ func WithoutEndpoints(value []byte) []byte { return fields(value, nameField, pol
 
 // WithPolicy returns an encoded ClusterLoadAssignment with the policy of another one.
 func WithPolicy(value, of []byte) []byte {
-	var rest []byte
-	each(value, func(number protowire.Number, field []byte) {
-		if number != policyField {
-			rest = append(rest, field...)
-		}
-	})
-	return append(rest, fields(of, policyField)...)
-}
-
-// fields returns the fields with some numbers, as a message of their own.
-func fields(value []byte, numbers ...protowire.Number) []byte {
-	kept := []byte{}
-	each(value, func(number protowire.Number, field []byte) {
-		if slices.Contains(numbers, number) {
-			kept = append(kept, field...)
-		}
-	})
-	return kept
-}
-
-// each calls f with the fields of an encoded message, including their tags, up to the first malformed one.
-func each(value []byte, f func(number protowire.Number, field []byte)) {
-	for len(value) > 0 {
-		number, _, n := protowire.ConsumeField(value)
-		if n < 0 {
-			return
-		}
-		f(number, value[:n])
-		value = value[n:]
-	}
+	return append(fieldsExcept(value, policyField), fields(of, policyField)...)
 }

@@ -27,8 +27,8 @@
 //	    other fields of that oneof.
 //	  - when_unset limits the patch to the top-level fields that the resource leaves out.
 //	  - allow_security_changes permits a patch of a cluster to change or remove a transport socket
-//	    that the control plane sent, or the type of such a cluster: an aggregate cluster has the
-//	    security of its children.
+//	    that the control plane sent, the type or the load_assignment of such a cluster, or the type of
+//	    an aggregate cluster, which has the security of its children.
 //
 // [Parse] validates a document as a whole against the resource types, so that an unknown field or
 // a value of the wrong type is found before any resource is patched. [Selection.Apply] applies the
@@ -38,7 +38,8 @@
 //
 // Resources are patched as protobuf messages and not as JSON text, so messages of unknown types in
 // other parts of a resource are preserved. Endpoints are never decoded: the policy is
-// replaced in the encoded ClusterLoadAssignment.
+// replaced in the encoded ClusterLoadAssignment. Routes are decoded one at a time, as by the client,
+// which accepts route configurations that are too large to be decoded as a whole.
 //
 // A [Source] has the overlay in force, and reloads it when its file changes.
 package overlay

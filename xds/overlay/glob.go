@@ -8,27 +8,20 @@ import "strings"
 // glob is a pattern in which "*" matches any characters, also none.
 type glob string
 
-// match reports whether the whole of s matches. It is O(len(g) × len(s)) and does not allocate.
+// match reports whether the whole of s matches. It is O(len(g) + len(s)) and does not allocate.
 func (g glob) match(s string) bool {
-	pattern := string(g)
-	star, from := -1, 0 // the latest "*", and where in s its match ends at the earliest
-	i, j := 0, 0
-	for j < len(s) {
-		switch {
-		case i < len(pattern) && pattern[i] == '*':
-			star, from = i, j
-			i++
-		case i < len(pattern) && pattern[i] == s[j]:
-			i++
-			j++
-		case star >= 0:
-			from++
-			i, j = star+1, from
-		default:
-			return false
-		}
+	part, rest, wild := strings.Cut(string(g), "*")
+	if !wild {
+		return s == part
 	}
-	return strings.Trim(pattern[i:], "*") == ""
+	s, ok := strings.CutPrefix(s, part)
+	for ok {
+		if part, rest, wild = strings.Cut(rest, "*"); !wild {
+			return strings.HasSuffix(s, part)
+		}
+		_, s, ok = strings.Cut(s, part)
+	}
+	return false
 }
 
 // mayMatchPrefix reports whether a string that begins with prefix may match. It may report true

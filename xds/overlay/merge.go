@@ -18,6 +18,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/xds/resource"
 )
 
 // merger applies JSON merge patches (RFC 7386) to messages. The result is the message whose JSON
@@ -188,8 +190,8 @@ func (g *merger) any(m proto.Message, patch json.RawMessage, path string) error 
 		}
 	} else {
 		if value.GetTypeUrl() == url {
-			if err := proto.Unmarshal(value.GetValue(), inner.Interface()); err != nil {
-				return fmt.Errorf("%s: the current value cannot be decoded: %w", path, plainError(err))
+			if err := resource.Unmarshal(value.GetValue(), inner.Interface()); err != nil {
+				return fmt.Errorf("%s: the current value %w", path, err)
 			}
 		}
 		delete(object, "@type")

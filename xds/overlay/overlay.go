@@ -78,7 +78,7 @@ func Parse(source string, document []byte) (*Overlay, error) {
 	}
 	err := decodeStrict(document, &in)
 	if err == nil {
-		err = uniqueKeys(json.NewDecoder(bytes.NewReader(document)), "")
+		err = checkKeys(json.NewDecoder(bytes.NewReader(document)))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("xdslb: overlay: %s: %w", source, err)
@@ -248,32 +248,47 @@ func decodeStrict(document []byte, v any) error {
 	return nil
 }
 
-// uniqueKeys returns an error if an object in the next JSON value has a key twice. The value is valid.
-func uniqueKeys(d *json.Decoder, path string) error {
+// maxDepth bounds how deep JSON values are nested, since each level of a patch is read by itself.
+const maxDepth = 64
+
+// checkKeys returns an error if an object in the next JSON value has a key twice, or the value is nested
+// too deeply. The value is valid JSON. It is linear.
+func checkKeys(d *json.Decoder) error {
+	at, problem := misplaced(d, 0)
+	if problem == "" {
+		return nil
+	}
+	slices.Reverse(at)
+	return fmt.Errorf("%s: %s", strings.TrimPrefix(strings.Join(at, ""), "."), problem)
+}
+
+// misplaced returns the first problem in the next JSON value, and the steps to it, the last one first.
+func misplaced(d *json.Decoder, depth int) (at []string, problem string) {
 	token, err := d.Token()
-	if err != nil {
-		return err
+	if err != nil || token != json.Delim('{') && token != json.Delim('[') {
+		return nil, ""
+	}
+	if depth == maxDepth {
+		return nil, fmt.Sprintf("must be nested at most %d levels deep", maxDepth)
 	}
 	seen := map[string]bool{}
-	for i := 0; (token == json.Delim('{') || token == json.Delim('[')) && d.More(); i++ {
-		at := fmt.Sprintf("%s[%d]", path, i)
+	for i := 0; d.More(); i++ {
+		step := ""
 		if token == json.Delim('{') {
-			key, err := d.Token()
-			if err != nil {
-				return err
+			key, _ := d.Token()
+			name, _ := key.(string)
+			if step = "." + name; seen[step] {
+				return []string{step}, "set twice"
 			}
-			name := fmt.Sprint(key)
-			if at = strings.TrimPrefix(path+"."+name, "."); seen[name] {
-				return fmt.Errorf("%s: set twice", at)
-			}
-			seen[name] = true
+			seen[step] = true
 		}
-		if err := uniqueKeys(d, at); err != nil {
-			return err
+		if at, problem = misplaced(d, depth+1); problem != "" {
+			if step == "" {
+				step = fmt.Sprintf("[%d]", i)
+			}
+			return append(at, step), problem
 		}
 	}
-	if token == json.Delim('{') || token == json.Delim('[') {
-		_, err = d.Token()
-	}
-	return err
+	_, _ = d.Token()
+	return nil, ""
 }

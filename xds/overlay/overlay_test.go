@@ -27,6 +27,11 @@ import (
 
 const leastRequestURL = "type.googleapis.com/envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest"
 
+const (
+	aggregateURL = "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig"
+	aggregateOfA = `{"name": "envoy.clusters.aggregate", "typed_config": {"@type": "` + aggregateURL + `", "clusters": ["a"]}}`
+)
+
 // cases are patches of one resource, with the resource's expected JSON form.
 var cases = []struct {
 	name     string
@@ -93,12 +98,36 @@ var cases = []struct {
 		name: "transport socket changed", typ: resource.ClusterType, resource: `{"name": "c", "transport_socket": {"name": "tls"}}`,
 		patches: `{"resource": "cluster", "name": "c", "merge": {"transport_socket": {"name": "raw"}, "lb_policy": "MAGLEV"}}`,
 		want:    `{"name": "c", "transport_socket": {"name": "tls"}}`,
-		err:     `changing the transport socket or the type of a cluster with a transport socket requires "allow_security_changes": true`,
+		err:     `changing the transport socket, the type or the load_assignment of a cluster with a transport socket requires "allow_security_changes": true`,
 	}, {
 		name: "type changed with transport socket", typ: resource.ClusterType, resource: `{"name": "c", "type": "EDS", "transport_socket": {"name": "tls"}}`,
 		patches: `{"resource": "cluster", "name": "c", "merge": {"cluster_type": {"name": "envoy.clusters.aggregate"}}}`,
 		want:    `{"name": "c", "type": "EDS", "transport_socket": {"name": "tls"}}`,
-		err:     `changing the transport socket or the type of a cluster with a transport socket requires "allow_security_changes": true`,
+		err:     `changing the transport socket, the type or the load_assignment of a cluster with a transport socket requires "allow_security_changes": true`,
+	}, {
+		name: "name verified by auto_host_sni changed", typ: resource.ClusterType,
+		resource: `{"name": "c", "type": "LOGICAL_DNS", "transport_socket": {"name": "tls"}, "load_assignment": {"endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "a.example", "port_value": 1}}}}]}]}}`,
+		patches:  `{"resource": "cluster", "name": "c", "merge": {"load_assignment": {"endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "b.example", "port_value": 1}}}}]}]}}}`,
+		want:     `{"name": "c", "type": "LOGICAL_DNS", "transport_socket": {"name": "tls"}, "load_assignment": {"endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "a.example", "port_value": 1}}}}]}]}}`,
+		err:      `changing the transport socket, the type or the load_assignment of a cluster with a transport socket requires "allow_security_changes": true`,
+	}, {
+		name: "aggregate to EDS", typ: resource.ClusterType, resource: `{"name": "c", "cluster_type": ` + aggregateOfA + `}`,
+		patches: `{"resource": "cluster", "name": "c", "merge": {"type": "EDS", "lb_policy": "MAGLEV"}}`,
+		want:    `{"name": "c", "cluster_type": ` + aggregateOfA + `}`,
+		err:     `changing the type of an aggregate cluster, which has the security of its children, requires "allow_security_changes": true`,
+	}, {
+		name: "aggregate removed", typ: resource.ClusterType, resource: `{"name": "c", "cluster_type": ` + aggregateOfA + `}`,
+		patches: `{"resource": "cluster", "name": "c", "merge": {"cluster_type": null}}`,
+		want:    `{"name": "c", "cluster_type": ` + aggregateOfA + `}`,
+		err:     `changing the type of an aggregate cluster, which has the security of its children, requires "allow_security_changes": true`,
+	}, {
+		name: "aggregate change permitted", typ: resource.ClusterType, resource: `{"name": "c", "cluster_type": ` + aggregateOfA + `}`,
+		patches: `{"resource": "cluster", "name": "c", "allow_security_changes": true, "merge": {"type": "EDS"}}`,
+		want:    `{"name": "c", "type": "EDS"}`,
+	}, {
+		name: "children of an aggregate", typ: resource.ClusterType, resource: `{"name": "c", "cluster_type": ` + aggregateOfA + `}`,
+		patches: `{"resource": "cluster", "name": "c", "merge": {"cluster_type": {"typed_config": {"clusters": ["a", "b"]}}}}`,
+		want:    `{"name": "c", "cluster_type": {"name": "envoy.clusters.aggregate", "typed_config": {"@type": "` + aggregateURL + `", "clusters": ["a", "b"]}}}`,
 	}, {
 		name: "transport socket change permitted", typ: resource.ClusterType, resource: `{"name": "c", "transport_socket": {"name": "tls"}}`,
 		patches: `{"resource": "cluster", "name": "c", "allow_security_changes": true, "merge": {"transport_socket": null}}`,
@@ -113,6 +142,14 @@ var cases = []struct {
 		want:    `{"name": "c", "alt_stat_name": "a"}`,
 		err:     `the patched resource is invalid: unsupported`,
 	}, {
+		name: "same field after an invalid patch", typ: resource.ClusterType, resource: `{"name": "c"}`,
+		patches: `{"resource": "cluster", "name": "c", "merge": {"alt_stat_name": "a", "lb_policy": "CLUSTER_PROVIDED"}}, {"resource": "cluster", "name": "c", "when_unset": true, "merge": {"alt_stat_name": "a"}}`,
+		want:    `{"name": "c", "alt_stat_name": "a"}`,
+	}, {
+		name: "only possible after an invalid patch", typ: resource.ClusterType, resource: `{"name": "c", "lb_policy": "RANDOM", "typed_extension_protocol_options": {"k": {"@type": "` + leastRequestURL + `", "choice_count": 3}}}`,
+		patches: `{"resource": "cluster", "name": "c", "merge": {"typed_extension_protocol_options": null, "lb_policy": "CLUSTER_PROVIDED"}}, {"resource": "cluster", "name": "c", "merge": {"typed_extension_protocol_options": {"k": {"choice_count": 4}}}}`,
+		want:    `{"name": "c", "lb_policy": "RANDOM", "typed_extension_protocol_options": {"k": {"@type": "` + leastRequestURL + `", "choice_count": 4}}}`,
+	}, {
 		name: "invalid in the middle", typ: resource.ClusterType, resource: `{"name": "c", "lb_policy": "CLUSTER_PROVIDED"}`,
 		patches: `{"resource": "cluster", "name": "c", "merge": {"alt_stat_name": "a"}}, {"resource": "cluster", "name": "c", "merge": {"lb_policy": "MAGLEV"}}`,
 		want:    `{"name": "c", "alt_stat_name": "a", "lb_policy": "MAGLEV"}`,
@@ -126,6 +163,16 @@ var cases = []struct {
 		resource: `{"name": "l", "api_listener": {"api_listener": {"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", "route_config": {"name": "rc", "virtual_hosts": [{"name": "v", "routes": [{"name": "a"}]}]}}}}`,
 		patches:  `{"resource": "route", "name": "rc/v/a", "merge": {"match": {"prefix": "/"}}}`,
 		want:     `{"name": "l", "api_listener": {"api_listener": {"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", "route_config": {"name": "rc", "virtual_hosts": [{"name": "v", "routes": [{"name": "a", "match": {"prefix": "/"}}]}]}}}}`,
+	}, {
+		name: "virtual hosts replaced", typ: resource.RouteConfigType,
+		resource: `{"name": "rc", "virtual_hosts": [{"name": "v", "routes": [{"name": "a"}]}]}`,
+		patches:  `{"resource": "route_configuration", "name": "rc", "merge": {"virtual_hosts": [{"name": "w", "routes": [{"name": "b"}]}]}}, {"resource": "route", "name": "rc/*/b", "merge": {"match": {"prefix": "/"}}}`,
+		want:     `{"name": "rc", "virtual_hosts": [{"name": "w", "routes": [{"name": "b", "match": {"prefix": "/"}}]}]}`,
+	}, {
+		name: "virtual hosts when unset", typ: resource.RouteConfigType,
+		resource: `{"name": "rc", "virtual_hosts": [{"name": "v"}]}`,
+		patches:  `{"resource": "route_configuration", "name": "rc", "when_unset": true, "merge": {"virtualHosts": [], "ignore_port_in_host_matching": true}}`,
+		want:     `{"name": "rc", "ignore_port_in_host_matching": true, "virtual_hosts": [{"name": "v"}]}`,
 	}, {
 		name: "policy of endpoints", typ: resource.EndpointsType,
 		resource: `{"cluster_name": "c", "endpoints": [{"priority": 1}], "policy": {"overprovisioning_factor": 200, "weighted_priority_health": true}}`,
@@ -221,6 +268,7 @@ func TestParseErrors(t *testing.T) {
 		{``, `xdslb: overlay: test: no JSON value`},
 		{`{"patches": [}`, `xdslb: overlay: test: invalid JSON at byte 14: invalid character '}' looking for beginning of value`},
 		{`{"patches": [{}, {"merge": {"a": [1, {"b": 1, "c": {}, "b": 2}]}}]}`, `xdslb: overlay: test: patches[1].merge.a[1].b: set twice`},
+		{`{"patches": ` + strings.Repeat(`[{"":`, 32) + `[]` + strings.Repeat(`}]`, 32) + `}`, `xdslb: overlay: test: patches` + strings.Repeat(`[0].`, 31) + `[0]: must be nested at most 64 levels deep`},
 		{`{"patches": []} x`, `xdslb: overlay: test: invalid JSON at byte 16: data after the document`},
 		{`{"patch": []}`, `xdslb: overlay: test: json: unknown field "patch"`},
 		{`{"patches": [{"resource": "cluster", "name": "c", "merge": {"lb_policy": 1}}, {"Resource": 1}]}`, `xdslb: overlay: test: patches[1]: json: cannot unmarshal number into Go struct field .resource of type string`},
@@ -298,6 +346,11 @@ func TestGlob(t *testing.T) {
 			b[i] = alphabet[r.IntN(len(alphabet))]
 		}
 		return string(b)
+	}
+	// Matching is linear: a quadratic algorithm would take hours for these.
+	const long = 1 << 20
+	if text := strings.Repeat("a", 2*long); glob("*"+strings.Repeat("a", long)+"b*").match(text) || glob(strings.Repeat("*a", long)+"b").match(text) || !glob(strings.Repeat("*a", long)).match(text) {
+		t.Error("a long pattern has another result")
 	}
 	matches := 0
 	for range 20000 {
