@@ -145,6 +145,64 @@ func checkNode(t *testing.T, c *bootstrap.Config) {
 	}
 }
 
+// FuzzCertConfig reads "tls" credentials and certificate providers of arbitrary configurations. Only the
+// types of the program are accepted, files are complete, and an instance without roots verifies nothing.
+func FuzzCertConfig(f *testing.F) {
+	for _, config := range []string{
+		`{}`, `[]`, `"x"`,
+		`{"certificate_file":"/a","private_key_file":"/b"}`, // an identity only
+		`{"ca_certificate_file":"/c","refresh_interval":"1s"}`,
+		`{"spiffe_trust_bundle_map_file":"/d"}`,
+		`{"ca_certificate_file":"","certificate_file":""}`,        // empty is absent
+		`{"ca_certificate_file":null,"CA_certificate_file":"/x"}`, // names are exact
+		`{"ca_certificate_file":"/c","refresh_interval":"-1s"}`,
+	} {
+		f.Add(config, "tls", "file_watcher")
+		f.Add(config, "insecure", "x")
+	}
+	f.Fuzz(func(t *testing.T, config, creds, plugin string) {
+		if !json.Valid([]byte(config)) {
+			return
+		}
+		text := fmt.Sprintf(`{"xds_servers":[{"server_uri":"a:1","channel_creds":[{"type":%s,"config":%s}]}],"certificate_providers":{"default":{"plugin_name":%s,"config":%s}}}`,
+			quoteJSON(creds), config, quoteJSON(plugin), config)
+		c, err := bootstrap.Parse("test", []byte(text))
+		if err != nil {
+			return
+		}
+		if creds != "tls" && creds != "insecure" {
+			t.Fatalf("credentials %q are accepted", creds)
+		}
+		if certs, _ := c.Servers[0].Files(); (certs != nil) != (creds == "tls") {
+			t.Fatalf("credentials %q have files %v", creds, certs)
+		} else if certs != nil {
+			checkCertFiles(t, certs.Files())
+		}
+		err = c.CheckCertProvider("default", true)
+		if p := c.CertProviders["default"]; p.Files == nil {
+			if err == nil || plugin == "file_watcher" {
+				t.Fatalf("plugin %q can be used: %+v", plugin, p)
+			}
+		} else {
+			files := p.Files.Files()
+			checkCertFiles(t, files)
+			if has := files.CACertificateFile != "" || files.SPIFFEBundleMapFile != ""; has != (err == nil) {
+				t.Fatalf("error %v of roots in %+v", err, files)
+			}
+		}
+		if c.CheckCertProvider("other", true) == nil {
+			t.Fatal("an instance that does not exist can be used")
+		}
+	})
+}
+
+func checkCertFiles(t *testing.T, f bootstrap.CertFiles) {
+	t.Helper()
+	if f.RefreshInterval <= 0 || (f.CertificateFile == "") != (f.PrivateKeyFile == "") {
+		t.Fatalf("files %+v", f)
+	}
+}
+
 // FuzzListenerName compares the names that come of templates, authorities and
 // targets with A47's rules, and finds the servers of an authority by them.
 func FuzzListenerName(f *testing.F) {
