@@ -10,6 +10,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -25,7 +26,7 @@ func TestRandomHashWithChangedHeaders(t *testing.T) {
 			const n, rpcs = 5, 300
 			backends := xdstest.NewBackends(t, n, xdstest.BackendOptions{})
 			control := xdstest.New(t, xdstest.Options{})
-			route := xdstest.HashHeader(xdstest.Route("", target), "user") // which no RPC has
+			route := testplane.HashHeader(xdstest.Route("", target), "user") // which no RPC has
 			route.RequestHeadersToAdd = headers
 			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
 			r.Routes[0] = xdstest.RouteConfig(target, route)
