@@ -31,7 +31,7 @@ demo: ## Run a demo on loopback: control plane, backends, client.
 	@GO=$(GO) bench/cmd/run.sh demo
 
 QUICK := lint unit examples
-REST  := long invariants seeded rollout oldest race bench-once portable quickstart fuzz
+REST  := long invariants seeded rollout oldest race bench-once guard portable quickstart fuzz
 
 .PHONY: test
 test: ## Vet, lint, unit tests, examples: three minutes on an idle machine.
@@ -159,7 +159,11 @@ arena: ## Compare all policies, ours and stock's, in all fleets; ARENA has more 
 
 .PHONY: bench-diff
 bench-diff: ## Compare the hot benchmarks with another commit: BASE, or the start of this branch.
-	@$(GO) run ./bench/cmd/benchdiff -base '$(BASE)'
+	@GO=$(GO) bench/cmd/run.sh benchdiff -base '$(BASE)'
+
+.PHONY: guard
+guard: ## Compare the hot benchmarks with the commit of the recorded run.
+	@GO=$(GO) bench/cmd/run.sh benchdiff -recorded bench/testdata/baseline.txt
 
 # The packages that have benchmarks; linking the tests of the others takes longer than the benchmarks.
 BENCHED = $(shell $(GO) list -f '{{.Dir}}' $(PKGS) | while read -r d; do ! grep -qs '^func Benchmark' "$$d"/*_test.go || echo "$$d"; done)

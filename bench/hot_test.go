@@ -5,22 +5,53 @@ package bench
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/xdslb/xdslb/bench/pickercapture"
 	"github.com/xdslb/xdslb/edf"
+	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/ringhash"
 )
 
-// BenchmarkHot is the benchmark that make bench-diff compares: the path of every RPC, ours
-// only, on one goroutine, which is measurable on a noisy machine. op=channel is a pick and its
-// Done in a real channel; the other ops are parts of the kernel.
+// BenchmarkHot is the benchmark that make guard and make bench-diff compare: the path of every RPC,
+// ours only, on one goroutine, which is measurable on a noisy machine. op=channel is a pick and its
+// Done in a real channel; op=rpc adds the interceptors of DialOptions and gRPC's look-up in the
+// channel's service config. The other ops are parts of the kernel.
 func BenchmarkHot(b *testing.B) {
+	b.Run("op=rpc", func(b *testing.B) {
+		sc := scenario{localities: 3, perLocality: 10, loadReports: true, drops: true}
+		control := startControl(b, sc)
+		opts := must(b, func() ([]grpc.DialOption, error) {
+			return integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap(b.Name()), Linger: -1, Logger: slog.New(slog.DiscardHandler)})
+		})
+		cc := open(b, sc, "xds:///"+service, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials())))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		p, err := pickercapture.Capture(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		p.Info.Ctx = context.WithoutCancel(p.Info.Ctx)
+		invoke := func(_ context.Context, method string, _, _ any, cc *grpc.ClientConn, _ ...grpc.CallOption) error {
+			if cc.GetMethodConfig(method).Timeout != nil {
+				b.Error("the service config has a timeout")
+			}
+			return p.Do()
+		}
+		b.ReportAllocs()
+		defer charge(b)()
+		for b.Loop() {
+			_ = integrate.UnaryInterceptor(p.Info.Ctx, method, nil, nil, cc, invoke) // one in a million is dropped
+		}
+	})
 	b.Run("op=channel", func(b *testing.B) {
 		sc := scenario{localities: 3, perLocality: 10, loadReports: true, drops: true, routes: 20}
 		cc := dial(b, "ours", sc, startControl(b, sc))

@@ -5,8 +5,11 @@ package bench
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"testing"
+
+	"github.com/montanaflynn/stats"
 )
 
 // Implementations whose ratio is claimed alternate in many short rounds, since the drift of a
@@ -39,13 +42,16 @@ func quantile[R any](list []R, q float64, value func(R) float64) float64 {
 	for i, r := range list {
 		values[i] = value(r)
 	}
-	slices.Sort(values)
-	return values[int(q*float64(len(values)-1))]
+	result, err := stats.Percentile(values, 100*q)
+	if err != nil {
+		return math.NaN() // an empty list
+	}
+	return result
 }
 
 // A round includes interference of other processes. For long rounds with pauses and garbage
 // collections, the median is reported; for rounds shorter than the scheduler's time slice, the
-// lower decile, as in make bench-diff.
+// lower decile.
 const (
 	median      = .5
 	lowerDecile = .1

@@ -26,8 +26,8 @@ func flatten(root string, lookup func(name string) *entry) (leaves []string, r r
 	if c, ok := lookup(root).value.(*resource.Cluster); ok && c.Kind != resource.ClusterAggregate {
 		return []string{root}, ready, nil // no need to walk
 	}
-	w := walk{lookup: lookup, seen: map[string]bool{}, readiness: ready}
-	w.visit(root, 1)
+	w := walk{lookup: lookup, seen: map[string]*entry{}, readiness: ready}
+	w.visit(root, nil, 1)
 	switch {
 	case w.tooDeep:
 		return nil, ready, fmt.Errorf("xdslb: aggregate cluster graph of cluster %q exceeds max depth (%d)", root, maxDepth)
@@ -41,24 +41,29 @@ func flatten(root string, lookup func(name string) *entry) (leaves []string, r r
 
 type walk struct {
 	lookup    func(name string) *entry
-	seen      map[string]bool
+	seen      map[string]*entry // nil for those that are too deep
 	leaves    []string
 	readiness readiness
 	missing   error // the reason why the first missing cluster is missing
 	tooDeep   bool
 }
 
-func (w *walk) visit(name string, depth int) {
-	if w.seen[name] {
+// visit visits a cluster that a resource of an origin names.
+func (w *walk) visit(name string, by source, depth int) {
+	if e, ok := w.seen[name]; ok {
+		if e != nil {
+			w.readiness = min(w.readiness, e.readinessLocked(by))
+		}
 		return
 	}
-	w.seen[name] = true
+	w.seen[name] = nil
 	if depth > maxDepth {
 		w.tooDeep = true
 		return
 	}
 	e := w.lookup(name)
-	w.readiness = min(w.readiness, e.readinessLocked())
+	w.seen[name] = e
+	w.readiness = min(w.readiness, e.readinessLocked(by))
 	c, _ := e.value.(*resource.Cluster)
 	switch {
 	case c == nil:
@@ -67,7 +72,7 @@ func (w *walk) visit(name string, depth int) {
 		}
 	case c.Kind == resource.ClusterAggregate:
 		for _, child := range c.Children {
-			w.visit(child, depth+1)
+			w.visit(child, e.originLocked(), depth+1)
 		}
 	default:
 		w.leaves = append(w.leaves, name)

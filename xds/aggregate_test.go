@@ -15,20 +15,23 @@ import (
 )
 
 // graph is a set of Cluster entries, written as "a: b c" for an aggregate, "a"
-// for a leaf, "a!" for one that is missing, "a?" for one that is not known yet
-// and "a~" for one that cannot be reached.
+// for a leaf, "a!" for one that is missing, "a?" for one that is not known yet, "a~" for one of other
+// servers, which cannot be reached, and "a^" for one of the same servers, which cannot be reached.
 func graph(lines ...string) func(string) *entry {
 	entries := map[string]*entry{}
+	here, there := &authority{}, &lookups{}
 	for _, line := range lines {
 		name, children, aggregate := strings.Cut(line, ":")
-		bare := strings.TrimRight(name, "!?~")
-		e := &entry{key: entryKey{cds, bare}}
+		bare := strings.TrimRight(name, "!?~^")
+		e := &entry{key: entryKey{cds, bare}, source: here}
 		switch {
 		case aggregate:
 			e.value = &resource.Cluster{Name: bare, Kind: resource.ClusterAggregate, Children: strings.Fields(children)}
 		case strings.HasSuffix(name, "!"):
 			e.err = errors.New(bare + " is missing")
 		case strings.HasSuffix(name, "~"):
+			e.err, e.transient, e.source = errors.New(bare+" is out of reach"), true, there
+		case strings.HasSuffix(name, "^"):
 			e.err, e.transient = errors.New(bare+" is out of reach"), true
 		case !strings.HasSuffix(name, "?"):
 			e.value = &resource.Cluster{Name: bare}
@@ -76,8 +79,9 @@ func TestFlatten(t *testing.T) {
 		{"child passed over", []string{"a: b c", "b!", "c"}, "a", "[c]", ready, ""},
 		{"unknown", []string{"a?"}, "a", "[]", waiting, ""},
 		{"child unknown", []string{"a: b c", "b?", "c"}, "a", "[c]", waiting, ""},
-		{"child out of reach", []string{"a: b c", "b~", "c"}, "a", "[c]", unreachable, ""},
-		{"out of reach", []string{"a~"}, "a", "[]", unreachable, "a is out of reach"},
+		{"child of another authority out of reach", []string{"a: b c", "b~", "c"}, "a", "[c]", unavailable, ""},
+		{"child out of reach", []string{"a: b c", "b^", "c"}, "a", "[c]", interrupted, ""},
+		{"out of reach", []string{"a~"}, "a", "[]", unavailable, "a is out of reach"},
 	} {
 		leaves, r, err := flatten(tt.root, graph(tt.graph...))
 		if fmt.Sprint(leaves) != tt.want || r != tt.ready || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {

@@ -6,6 +6,7 @@ package xds
 import (
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/zeebo/xxh3"
 
@@ -181,6 +182,18 @@ func (c *cache) entryLocked(typ resource.Type, name string) *entry {
 // maxName bounds the name of a resource, in bytes. Names are in errors of RPCs.
 const maxName = 4 << 10
 
+// checkName returns why a name cannot be requested. A request with text that is not UTF-8 would
+// end the stream.
+func checkName(name string) error {
+	if n := len(name); n > maxName {
+		return fmt.Errorf("xdslb: a name of %d bytes, want %d at most: %q", n, maxName, eventlog.Cut(name))
+	}
+	if !utf8.ValidString(name) {
+		return fmt.Errorf("xdslb: resource name %q is not valid UTF-8", name)
+	}
+	return nil
+}
+
 // watchLocked adds a watcher of e. data is passed to the onChangeLocked method of w.
 func (c *cache) watchLocked(e *entry, w watcher, data any) {
 	if !e.watchedLocked() {
@@ -190,13 +203,12 @@ func (c *cache) watchLocked(e *entry, w watcher, data any) {
 		e.since = time.Now()
 	}
 	e.watchers[w] = data
-	if n := len(e.key.name); n > maxName {
-		c.failLocked(e, failure{state: Unknown, err: fmt.Errorf("xdslb: a name of %d bytes, want %d at most: %q", n, maxName, eventlog.Cut(e.key.name)), kind: eventlog.Missing})
-		return
-	}
 	if e.source == nil {
-		var err error
-		if e.source, err = c.sourceOf(e.key); err != nil {
+		err := checkName(e.key.name)
+		if err == nil {
+			e.source, err = c.sourceOf(e.key)
+		}
+		if err != nil {
 			c.failLocked(e, failure{state: Unknown, err: err, kind: eventlog.Missing})
 			return
 		}

@@ -19,6 +19,7 @@ type cluster struct {
 	stale     bool      // a resource that it uses has changed
 	readiness readiness // of the version in use; waiting without a version
 
+	root *entry        // of the Cluster resource; nil before the first evaluation
 	deps []*dependency // resources that it and its leaves use
 
 	// The version in use: the leaves, or the reason why there are no leaves.
@@ -43,6 +44,7 @@ func (m *dependencyManager) evaluateClusterLocked(c *cluster) {
 // resolveClusterLocked is evaluateClusterLocked without the tracking of dependencies.
 func (m *dependencyManager) resolveClusterLocked(c *cluster) {
 	var received receiveTime
+	c.root = m.useLocked(resource.ClusterType, c.name)
 	names, r, err := flatten(c.name, func(name string) *entry {
 		e := m.useLocked(resource.ClusterType, name)
 		if c, ok := e.value.(*resource.Cluster); !ok || c.Kind == resource.ClusterAggregate {
@@ -55,7 +57,7 @@ func (m *dependencyManager) resolveClusterLocked(c *cluster) {
 		wanted[i] = m.leafLocked(name)
 		r = min(r, wanted[i].readiness)
 	}
-	if shouldReplace(c.readiness, r) {
+	if r.replaces(c.readiness) {
 		c.readiness, c.err, c.received = r, err, received
 		m.exchangeLeavesLocked(c, wanted, nil)
 	} else {
@@ -112,6 +114,7 @@ type leaf struct {
 	cluster   *resource.Cluster
 	endpoints *entry
 	received  receiveTime // of the later one of them
+	held      error       // why a newer version of the cluster is not in use, if its endpoints are unavailable
 
 	value *picker.Leaf
 	made  leafInputs
@@ -133,10 +136,7 @@ func (m *dependencyManager) leafLocked(name string) *leaf {
 func (m *dependencyManager) resolveLeafLocked(l *leaf) {
 	cds := m.useLocked(resource.ClusterType, l.name)
 	if want, _ := cds.value.(*resource.Cluster); want != nil && want.Kind != resource.ClusterAggregate {
-		endpoints := m.endpointsLocked(want)
-		if r := endpoints.readinessLocked(); shouldReplace(l.readiness, r) {
-			l.readiness, l.cluster, l.endpoints = r, want, endpoints
-		}
+		l.wantLocked(want, m.endpointsLocked(want), cds.originLocked())
 	}
 	if l.readiness == waiting {
 		return
@@ -168,6 +168,18 @@ func (m *dependencyManager) resolveLeafLocked(l *leaf) {
 	}
 }
 
+// wantLocked makes a version of the cluster the one in use. A version whose endpoints are not known
+// does not replace a version whose endpoints are, since that would only harm the cluster.
+func (l *leaf) wantLocked(c *resource.Cluster, endpoints *entry, origin source) {
+	l.held = nil
+	switch r := endpoints.readinessLocked(origin); {
+	case r == ready || r > waiting && l.readiness != ready:
+		l.readiness, l.cluster, l.endpoints = r, c, endpoints
+	case r == unavailable && !endpoints.unansweredLocked():
+		l.held = fmt.Errorf("%w; the previous version of the cluster stays in use", endpoints.err)
+	}
+}
+
 // endpointsLocked returns the entry that has the endpoints of a cluster.
 func (m *dependencyManager) endpointsLocked(c *resource.Cluster) *entry {
 	if c.Kind == resource.ClusterDNS {
@@ -178,14 +190,16 @@ func (m *dependencyManager) endpointsLocked(c *resource.Cluster) *entry {
 
 // noteLocked returns the error about a leaf in use (A74, A88).
 func (l *leaf) noteLocked(cds *entry) error {
-	note := l.endpoints.noteLocked()
-	switch {
-	case note == nil:
-		return cds.err
-	case cds.err == nil:
-		return note
+	var note error
+	for _, err := range []error{cds.err, l.endpoints.noteLocked(), l.held} {
+		switch {
+		case note == nil:
+			note = err
+		case err != nil:
+			note = fmt.Errorf("%w; %w", note, err)
+		}
 	}
-	return fmt.Errorf("%w; %w", cds.err, note)
+	return note
 }
 
 // newLeaf joins cluster and endpoints. It copies slice headers only.

@@ -103,6 +103,9 @@
 //     A57, unless the server has the feature ignore_resource_deletion (A53).
 //   - Errors of clusters and endpoints affect their cluster only (A74). Errors of
 //     Listener and RouteConfiguration make the target fail: Watcher.Error.
+//   - New routes take effect although a cluster that they name is unavailable, for example one of
+//     another authority. They wait for a cluster about which nothing is known yet, also if an outage of
+//     the servers that sent the routes is the reason.
 //   - Errors name server, resource and node id.
 //
 // # The two variants of ADS

@@ -179,28 +179,42 @@ type readiness uint8
 
 const (
 	waiting     readiness = iota // not known yet
-	unreachable                  // cannot be known at present
+	interrupted                  // not known yet, since the servers became unreachable during an update
+	unavailable                  // temporarily unavailable
 	ready                        // known, possibly to be missing
 )
 
-// shouldReplace reports whether a value in use is replaced by a newer value: if the newer value is
-// complete, or if it is temporarily unavailable and the value in use is not complete (T-WATCH-2, A88).
-func shouldReplace(have, want readiness) bool {
-	return want == ready || want == unreachable && have != ready
+// replaces reports whether a value of this readiness replaces a value in use, which has the readiness
+// have. The errors of new clusters are confined to them (A74), so they do not delay other changes. An
+// update that its servers have not sent completely waits for the rest, unless the value in use has
+// not been received completely either (T-WATCH-2, A57).
+func (r readiness) replaces(have readiness) bool {
+	return r >= unavailable || r == interrupted && have <= interrupted
 }
 
-func (e *entry) readinessLocked() readiness {
+// readinessLocked returns the readiness of a resource that another one names. by is the origin of
+// the other one.
+func (e *entry) readinessLocked(by source) readiness {
 	switch {
-	case e.value != nil && e.patchedLocked() != nil && e.patchedLocked().base.value != nil:
-		return e.patchedLocked().base.readinessLocked()
 	case e.value != nil:
 		return ready
 	case e.err == nil:
 		return waiting
-	case e.transient:
-		return unreachable
+	case !e.transient:
+		return ready
+	case e.unansweredLocked() && e.originLocked() == by:
+		return interrupted
 	}
-	return ready
+	return unavailable
+}
+
+// originLocked returns the source of a resource, regardless of variants: the authority of its
+// servers, or DNS.
+func (e *entry) originLocked() source {
+	for p := e.patchedLocked(); p != nil; p = e.patchedLocked() {
+		e = p.base
+	}
+	return e.source
 }
 
 // unansweredLocked reports whether nothing has been received for the resource, not even an

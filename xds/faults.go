@@ -3,7 +3,11 @@
 
 package xds
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/xdslb/xdslb/xds/eventlog"
+)
 
 // maxFaults bounds the text about all faults of a response to a size that a server can log.
 const maxFaults = 8 << 10
@@ -29,7 +33,7 @@ func (f *faults) add(err error) {
 	if f.n > 1 {
 		f.text = append(f.text, "; "...)
 	}
-	f.text = append(f.text, text[:min(len(text), maxFaults)]...)
+	f.text = append(f.text, eventlog.CutTo(text, maxFaults)...)
 	f.kept++
 }
 

@@ -27,6 +27,7 @@ type plan struct {
 	ignored           []string
 	clusters          []string    // as first named by the routes
 	received          receiveTime // of the later one of listener and host
+	origin            source      // of the routes
 
 	// While the manager holds the plan, as want or active or both: how often, and its clusters,
 	// which are shared with other plans.
@@ -38,9 +39,11 @@ type plan struct {
 //
 // On each of three levels (the plan, the leaves of a cluster, the endpoints of a leaf) the wanted
 // version may lack a part that was requested only now. Then the version in use stays in use, and is
-// kept up to date, until the part has arrived or is known to be missing (T-WATCH-2). A part that is
-// temporarily unavailable counts as missing only if no complete version is in use (A88); see
-// shouldReplace. Hence a failure of a control plane does not remove a configuration.
+// kept up to date, until the part has arrived or is known to be missing (T-WATCH-2). A cluster that is
+// temporarily unavailable counts as missing, so that its error is confined to it (A74), unless an
+// outage of its servers has interrupted the update that names it: see readiness.replaces. A leaf, a
+// Listener or a RouteConfiguration that is unavailable does not replace one that is in use. Hence a
+// failure of a control plane does not remove a configuration.
 //
 // Only stale clusters are evaluated: see dependency.go.
 func (m *dependencyManager) evaluateLocked() {
@@ -48,10 +51,12 @@ func (m *dependencyManager) evaluateLocked() {
 	want, r, err := m.evaluatePlansLocked()
 	m.setPlanLocked(&m.want, want)
 	if want != m.active {
+		replaces := r == ready || r == unavailable && m.active == nil
 		if want != nil {
-			r = m.resolvePlanLocked(want)
+			m.resolvePlanLocked(want)
+			replaces = want.readinessLocked().replaces(m.active.readinessLocked())
 		}
-		if r == ready || r == unreachable && m.active == nil {
+		if replaces {
 			m.setPlanLocked(&m.active, want)
 			m.evaluatePlansLocked() // releases the resources of the previous plan
 		}
@@ -84,12 +89,12 @@ func (m *dependencyManager) evaluatePlansLocked() (want *plan, r readiness, err 
 }
 
 // desiredLocked returns the plan of the present Listener and RouteConfiguration, or the reason
-// why there is no plan, and whether that is final.
+// why there is no plan, and the readiness of the resource that is the reason.
 func (m *dependencyManager) desiredLocked() (*plan, readiness, error) {
 	e := m.useLocked(resource.ListenerType, m.key.listener)
 	listener, _ := e.value.(*resource.Listener)
 	if listener == nil {
-		return nil, e.readinessLocked(), e.err
+		return nil, e.readinessLocked(nil), e.err
 	}
 	if listener.Socket {
 		return nil, ready, fmt.Errorf("xdslb: listener %q is a socket listener: a client requires a listener with api_listener", m.key.listener)
@@ -98,7 +103,7 @@ func (m *dependencyManager) desiredLocked() (*plan, readiness, error) {
 	if routes == nil {
 		e = m.useLocked(resource.RouteConfigType, listener.RouteConfigName)
 		if routes, _ = e.value.(*resource.RouteConfig); routes == nil {
-			return nil, e.readinessLocked(), e.err
+			return nil, e.readinessLocked(nil), e.err
 		}
 	}
 	host := routes.Match(m.key.authority)
@@ -107,6 +112,7 @@ func (m *dependencyManager) desiredLocked() (*plan, readiness, error) {
 	}
 	if m.latest == nil || m.latest.listener != listener || m.latest.host != host {
 		m.latest = newPlan(listener, host, cmp.Or(m.active, m.latest))
+		m.latest.origin = e.originLocked()
 		m.latest.received = latest(m.useLocked(resource.ListenerType, m.key.listener).updated, e.updated)
 	}
 	return m.latest, ready, nil
@@ -191,15 +197,26 @@ func (m *dependencyManager) holdLocked(p *plan) {
 	}
 }
 
-// resolvePlanLocked evaluates the stale clusters of a plan, and returns the lowest readiness of all
-// its clusters. O(clusters).
-func (m *dependencyManager) resolvePlanLocked(p *plan) readiness {
-	r := ready
+// resolvePlanLocked evaluates the stale clusters of a plan. O(clusters).
+func (m *dependencyManager) resolvePlanLocked(p *plan) {
 	for _, c := range p.resolved {
 		if c.stale {
 			m.evaluateClusterLocked(c)
 		}
+	}
+}
+
+// readinessLocked returns the lowest readiness of the clusters of a plan, waiting for nil. O(clusters).
+func (p *plan) readinessLocked() readiness {
+	if p == nil {
+		return waiting
+	}
+	r := ready
+	for _, c := range p.resolved {
 		r = min(r, c.readiness)
+		if c.root != nil {
+			r = min(r, c.root.readinessLocked(p.origin))
+		}
 	}
 	return r
 }

@@ -19,22 +19,61 @@ type slowTarget struct {
 	used     map[*entry]bool
 	seen     map[string]bool // clusters of this evaluation
 	clusters map[string]*slowCluster
-	leaves   map[string]*leaf
+	leaves   map[string]*slowLeaf
 	active   *plan
+	origin   *entry // of its routes
 	halvings uint8
 	err      error
 	unknown  string // a resource that the manager does not watch
 }
 
+// lack is what an update still needs, by the rules (and not by readiness): T-WATCH-2 has an update wait
+// for resources about which nothing is known. A74 confines the error of a cluster to that cluster, so
+// an update does not wait for resources with an error. A57 has an outage of servers change nothing, so an
+// update still waits for resources of the same servers that could not arrive because of an outage.
+type lack struct {
+	unknown bool // a resource without a version or an error
+	cut     bool // a resource that the unreachable servers of the update have not sent
+}
+
+func (l lack) and(o lack) lack { return lack{l.unknown || o.unknown, l.cut || o.cut} }
+
+// takesEffect reports whether an update that lacks l replaces a version that lacked old when it took
+// effect; nil if there is none.
+func (l lack) takesEffect(old *lack) bool {
+	return !l.unknown && (!l.cut || old == nil || old.cut)
+}
+
+// lackOf returns what an update lacks that names a resource.
+func lackOf(e, update *entry) lack {
+	switch {
+	case e.value != nil || e.err != nil && !e.transient:
+		return lack{}
+	case e.err == nil:
+		return lack{unknown: true}
+	}
+	return lack{cut: e.state == Requested && authorityOf(e.key.name) == authorityOf(update.key.name)}
+}
+
 type slowCluster struct {
-	readiness readiness
-	leaves    []string
-	err       error
-	received  receiveTime
+	root     *entry
+	found    bool // there is a version in use, which lacked lacks
+	lacks    lack
+	leaves   []string
+	err      error
+	received receiveTime
+}
+
+// slowLeaf is a leaf whose version in use, if there is one, lacks lacks, and has known endpoints or
+// not.
+type slowLeaf struct {
+	leaf
+	found, known bool
+	lacks        lack
 }
 
 func newSlowTarget(m *dependencyManager) *slowTarget {
-	return &slowTarget{m: m, clusters: map[string]*slowCluster{}, leaves: map[string]*leaf{}}
+	return &slowTarget{m: m, clusters: map[string]*slowCluster{}, leaves: map[string]*slowLeaf{}}
 }
 
 func (s *slowTarget) lookup(typ resource.Type, name string) *entry {
@@ -56,13 +95,7 @@ func (s *slowTarget) lookup(typ resource.Type, name string) *entry {
 // checkLocked evaluates, and says where the manager's outcome is another.
 func (s *slowTarget) checkLocked() error {
 	s.used, s.seen, s.unknown, s.err = map[*entry]bool{}, map[string]bool{}, "", nil
-	want, r := s.desired()
-	if want != nil {
-		r = s.resolve(want)
-	}
-	if r == ready || r == unreachable && s.active == nil {
-		s.active = want
-	}
+	s.update()
 	if s.active != nil {
 		if name := s.active.listener.RouteConfigName; name != "" {
 			s.lookup(resource.RouteConfigType, name)
@@ -129,36 +162,62 @@ func (s *slowTarget) compare() error {
 	return nil
 }
 
-func (s *slowTarget) desired() (*plan, readiness) {
+// update makes the plan of the present Listener and RouteConfiguration the active one if it takes
+// effect. Without one, the target fails if the resource is known to be unusable. If it is temporarily
+// unavailable, the active plan stays (A88).
+func (s *slowTarget) update() {
 	key := s.m.key
 	e := s.lookup(resource.ListenerType, key.listener)
 	listener, _ := e.value.(*resource.Listener)
-	if listener == nil {
-		s.err = e.err
-		return nil, e.readinessLocked()
-	}
-	routes := listener.RouteConfig
-	if routes == nil {
-		e = s.lookup(resource.RouteConfigType, listener.RouteConfigName)
-		if routes, _ = e.value.(*resource.RouteConfig); routes == nil {
-			s.err = e.err
-			return nil, e.readinessLocked()
+	var routes *resource.RouteConfig
+	if listener != nil {
+		if routes = listener.RouteConfig; routes == nil {
+			e = s.lookup(resource.RouteConfigType, listener.RouteConfigName)
+			routes, _ = e.value.(*resource.RouteConfig)
 		}
+	}
+	if routes == nil {
+		s.err = e.err
+		if e.err != nil && !e.transient {
+			s.active = nil
+		}
+		return
 	}
 	host := routes.Match(key.authority)
 	if host == nil {
 		s.err = fmt.Errorf("xdslb: route configuration %q of listener %q has no virtual host for %q", routes.Name, key.listener, key.authority)
-		return nil, ready
+		s.active = nil
+		return
 	}
-	return newPlan(listener, host, nil), ready
+	want := newPlan(listener, host, nil)
+	s.resolve(want)
+	var old *lack
+	if s.active != nil {
+		lacks := s.lacks(s.active, s.origin)
+		old = &lacks
+	}
+	if s.lacks(want, e).takesEffect(old) {
+		s.active, s.origin = want, e
+	}
 }
 
-func (s *slowTarget) resolve(p *plan) readiness {
-	r := ready
+// resolve evaluates the clusters of a plan.
+func (s *slowTarget) resolve(p *plan) {
 	for _, name := range p.clusters {
-		r = min(r, s.cluster(name).readiness)
+		s.cluster(name)
 	}
-	return r
+}
+
+// lacks returns what a plan lacks. origin has the routes.
+func (s *slowTarget) lacks(p *plan, origin *entry) (l lack) {
+	for _, name := range p.clusters {
+		c := s.clusters[name]
+		if !c.found {
+			l.unknown = true
+		}
+		l = l.and(c.lacks).and(lackOf(c.root, origin))
+	}
+	return l
 }
 
 func (s *slowTarget) cluster(name string) *slowCluster {
@@ -169,18 +228,36 @@ func (s *slowTarget) cluster(name string) *slowCluster {
 	}
 	s.seen[name] = true
 	var received receiveTime
-	leaves, r, err := flatten(name, func(name string) *entry {
+	graph := map[string]*entry{}
+	leaves, _, err := flatten(name, func(name string) *entry {
 		e := s.lookup(resource.ClusterType, name)
 		if c, ok := e.value.(*resource.Cluster); !ok || c.Kind == resource.ClusterAggregate {
 			received = latest(received, e.updated)
 		}
+		graph[name] = e
 		return e
 	})
-	for _, leaf := range leaves {
-		r = min(r, s.leaf(leaf).readiness)
+	c.root = graph[name]
+	lacks := lack{unknown: lackOf(c.root, c.root).unknown}
+	for _, e := range graph {
+		if of, _ := e.value.(*resource.Cluster); of != nil {
+			for _, child := range of.Children {
+				if graph[child] != nil {
+					lacks = lacks.and(lackOf(graph[child], e))
+				}
+			}
+		}
 	}
-	if shouldReplace(c.readiness, r) {
-		c.readiness, c.leaves, c.err, c.received = r, leaves, err, received
+	for _, name := range leaves {
+		l := s.leaf(name)
+		lacks = lacks.and(l.lacks).and(lack{unknown: !l.found})
+	}
+	old := &c.lacks
+	if !c.found {
+		old = nil
+	}
+	if lacks.takesEffect(old) {
+		c.found, c.lacks, c.leaves, c.err, c.received = true, lacks, leaves, err, received
 	}
 	for _, leaf := range c.leaves {
 		s.leaf(leaf)
@@ -188,21 +265,26 @@ func (s *slowTarget) cluster(name string) *slowCluster {
 	return c
 }
 
-func (s *slowTarget) leaf(name string) *leaf {
+// leaf evaluates a leaf. Endpoints that are not known do not replace endpoints that are.
+func (s *slowTarget) leaf(name string) *slowLeaf {
 	l := s.leaves[name]
 	if l == nil {
-		l = &leaf{}
+		l = &slowLeaf{}
 		s.leaves[name] = l
 	}
 	s.seen["leaf "+name] = true
 	cds := s.lookup(resource.ClusterType, name)
 	if want, _ := cds.value.(*resource.Cluster); want != nil && want.Kind != resource.ClusterAggregate {
 		endpoints := s.lookup(resource.EndpointsType, want.EDSService)
-		if r := endpoints.readinessLocked(); shouldReplace(l.readiness, r) {
-			l.readiness, l.cluster, l.endpoints = r, want, endpoints
+		known, lacks := endpoints.value != nil || endpoints.err != nil && !endpoints.transient, lackOf(endpoints, cds)
+		l.held = nil
+		if known || !l.known && !lacks.unknown {
+			l.found, l.known, l.lacks, l.cluster, l.endpoints = true, known, lacks, want, endpoints
+		} else if endpoints.err != nil && endpoints.state != Requested {
+			l.held = fmt.Errorf("%w; the previous version of the cluster stays in use", endpoints.err)
 		}
 	}
-	if l.readiness == waiting {
+	if !l.found {
 		return l
 	}
 	s.used[l.endpoints] = true

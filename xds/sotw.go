@@ -6,6 +6,7 @@ package xds
 import (
 	"context"
 	"slices"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -271,7 +272,7 @@ func (sotw) sendsLocked(sub *subscription) bool {
 	return !isFullState(sub.entry.key.typ) || !sub.unsubscribing || sub.round > sub.omitted
 }
 
-// status returns the rejection as the error detail of a request.
+// status returns the rejection as the error detail of a request, which must be UTF-8.
 func (n rejection) status() *statuspb.Status {
-	return &statuspb.Status{Code: int32(codes.InvalidArgument), Message: n.fault}
+	return &statuspb.Status{Code: int32(codes.InvalidArgument), Message: strings.ToValidUTF8(n.fault, "\uFFFD")}
 }

@@ -17,12 +17,12 @@ if [ -z "$clear" ]; then echo "$what" >&2; fi
 begin=$(date +%s)
 ${GO:-go} build -o $bin/ "./bench/cmd/$name" &
 build=$!
-trap 'kill $build 2>/dev/null || true; echo "${clear}interrupted while building" >&2; exit 130' INT
+trap 'kill $build 2>/dev/null || true; echo "${clear}interrupted while building" >&2; exit 130' INT TERM
 while kill -0 $build 2>/dev/null; do
 	if [ "$clear" ]; then printf '%s%s %d s' "$clear" "$what" $(($(date +%s) - begin)) >&2; fi
 	sleep 0.3
 done
 printf '%s' "$clear" >&2
 wait $build
-trap - INT
+trap - INT TERM
 exec "$bin/$name" "$@"

@@ -2,14 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command benchdiff compares the working tree's hot benchmarks with another commit, on
-// the current machine, and exits with 1 if the working tree is worse: a significant increase of
-// time, or an additional allocation. It exits with 2 if the comparison fails.
+// the current machine. It exits with 1 if the working tree is worse: an operation takes more than 5 %
+// and 1 ns longer, or makes an additional allocation. It exits with 2 if the comparison fails.
 //
-// Both versions are built first, each from its own tree, and run alternately, many times and
-// shortly, so that other load of the machine affects both alike. Each measurement is the
-// minimum of a few. An increase of time must show twice: noise that lasted as long as one
-// comparison does not repeat in the next. Binaries that are identical, as after a change of
-// documentation elsewhere, are not run at all.
+// Both versions are built first, each from its own tree. Each benchmark then runs alternately in
+// both versions, with a fixed number of iterations that takes some 20 ms, and the CPU time that
+// the system accounts to the process for them is compared: unlike the duration, it does not
+// include other processes. Other load can only increase it, by caches and by processors that
+// share a core, so each version is represented by its minimum. A benchmark that seems slower is
+// run again until its minimum is not, or for four times as many rounds. If no Go file
+// differs, as after a change of documentation, nothing is built.
 package main
 
 import (
@@ -22,43 +24,58 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/xdslb/xdslb/bench/record"
 )
 
 type options struct {
-	base, pattern, time string
-	rounds              int
-	force               bool
+	base, pattern string
+	recorded      string
+	rounds        int
+	force         bool
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.base, "base", "", "`commit` to compare with; default: where this branch left origin/main, or the previous commit")
+	flag.StringVar(&o.recorded, "recorded", "", "compare with the commit of the recorded run in a `file`; if the repository does not have that commit, report that and succeed")
 	flag.StringVar(&o.pattern, "bench", "^BenchmarkHot$", "run the benchmarks that match a regular `expression`")
-	flag.StringVar(&o.time, "benchtime", "4ms", "duration of each measurement")
-	flag.IntVar(&o.rounds, "rounds", 20, "number of runs of each version, at least 8")
-	flag.BoolVar(&o.force, "force", false, "also run identical binaries")
+	flag.IntVar(&o.rounds, "rounds", 6, "number of runs of each version")
+	flag.BoolVar(&o.force, "force", false, "compare also if no Go file differs")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	lost, err := run(ctx, o)
-	if err != nil {
+	worse, err := run(ctx, o)
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "benchdiff: interrupted")
+		os.Exit(2)
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "benchdiff:", err)
 		os.Exit(2)
-	}
-	if lost {
+	case worse:
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, o options) (lost bool, err error) {
-	if o.rounds < 8 {
-		return false, fmt.Errorf("%d rounds: must be at least 8", o.rounds)
+func run(ctx context.Context, o options) (worse bool, err error) {
+	if o.rounds < 1 {
+		return false, fmt.Errorf("%d rounds", o.rounds)
 	}
-	if o.base == "" {
+	if o.recorded != "" {
+		var missing string
+		if o.base, missing, err = recordedBase(ctx, o.recorded); err != nil {
+			return false, err
+		}
+		if missing != "" {
+			fmt.Println("benchdiff: not compared:", missing)
+			return false, nil
+		}
+	} else if o.base == "" {
 		if o.base, err = defaultBase(ctx); err != nil {
 			return false, err
 		}
@@ -68,129 +85,75 @@ func run(ctx context.Context, o options) (lost bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if same, err := sameCode(ctx, o.base); err != nil {
+		return false, err
+	} else if same && !o.force {
+		fmt.Printf("benchdiff: no Go file differs from %s: nothing to compare\n", o.base)
+		return false, nil
+	}
 	tree := filepath.Join(dir, "base")
-	if _, err := output(ctx, "", "git", "worktree", "add", "--detach", "--quiet", tree, o.base); err != nil {
+	if err := extract(ctx, o.base, tree); err != nil {
 		return false, err
 	}
-	defer func() {
-		_, remove := output(context.WithoutCancel(ctx), "", "git", "worktree", "remove", "--force", tree)
-		err = errors.Join(err, remove)
-	}()
 	base, head := filepath.Join(dir, "base.test"), filepath.Join(dir, "head.test")
+	begin := time.Now()
+	fmt.Fprintf(os.Stderr, "benchdiff: building ./bench of %.12s and of the working tree, which takes a minute\n", o.base)
 	if err := build(ctx, tree, base); err != nil {
 		return false, fmt.Errorf("build base: %w", err)
 	}
 	if err := build(ctx, "", head); err != nil {
 		return false, err
 	}
-	if same, err := sameFile(base, head); err != nil {
-		return false, err
-	} else if same && !o.force {
-		fmt.Printf("same binary as %s: nothing to compare\n", o.base)
-		return false, nil
-	}
-	first, err := compare(ctx, o, base, head)
-	if err != nil || first.allocating || len(first.slow) == 0 {
-		return first.allocating, err
-	}
-	fmt.Println("once more, to be sure:")
-	second, err := compare(ctx, o, base, head)
-	if err != nil {
-		return false, err
-	}
-	again := slices.ContainsFunc(second.slow, func(name string) bool { return slices.Contains(first.slow, name) })
-	return again || second.allocating, nil
-}
-
-// defaultBase returns the commit where HEAD left the main branch, or the commit before HEAD if
-// it did not.
-func defaultBase(ctx context.Context) (string, error) {
-	head, err := output(ctx, "", "git", "rev-parse", "HEAD")
-	if err != nil {
-		return "", err
-	}
-	base, err := output(ctx, "", "git", "merge-base", "HEAD", "origin/main")
-	if err != nil || base == head {
-		dirty, err := output(ctx, "", "git", "status", "--porcelain", "--untracked-files=no")
-		if err != nil || dirty != "" {
-			return head, err
+	fmt.Fprintf(os.Stderr, "benchdiff: built in %.0f s\n", time.Since(begin).Seconds())
+	c := comparison{rounds: o.rounds, progress: os.Stderr, measure: func(which int, name string, iterations int64) (sample, error) {
+		return measureOne(ctx, []string{base, head}[which], name, iterations)
+	}}
+	for which, binary := range []string{base, head} {
+		results, err := runBinary(ctx, binary, o.pattern, "5ms", 1)
+		if err != nil {
+			return false, err
 		}
-		return output(ctx, "", "git", "rev-parse", "HEAD~1")
+		for i := range results {
+			c.add(which, results[i].Name(), cost(&results[i]))
+		}
 	}
-	return base, nil
+	if err := c.run(); err != nil {
+		return false, err
+	}
+	return c.report(os.Stdout), nil
 }
 
-// build makes the test binary of ./bench in the module at dir. The binary does not depend on
-// the module's location.
+// build makes the test binary of ./bench in the module at dir, without debugging information, which
+// takes half of the linker's time.
 func build(ctx context.Context, dir, to string) error {
-	_, err := output(ctx, dir, "go", "test", "-c", "-trimpath", "-buildvcs=false", "-o", to, "./bench")
+	_, err := output(ctx, dir, "go", "test", "-c", "-ldflags=-w", "-buildvcs=false", "-o", to, "./bench")
 	return err
 }
 
-// losers are the benchmarks that became worse.
-type losers struct {
-	slow       []string
-	allocating bool
+// measureOne runs one benchmark in a process of its own, a few times, and returns the minimum.
+func measureOne(ctx context.Context, binary, name string, iterations int64) (sample, error) {
+	var pattern []string
+	for part := range strings.SplitSeq("Benchmark"+name, "/") {
+		pattern = append(pattern, "^"+regexp.QuoteMeta(part)+"$")
+	}
+	results, err := runBinary(ctx, binary, strings.Join(pattern, "/"), fmt.Sprintf("%dx", iterations), repeats)
+	if err != nil {
+		return sample{}, err
+	}
+	if len(results) != repeats {
+		return sample{}, fmt.Errorf("%s: %d results, want %d", name, len(results), repeats)
+	}
+	least := cost(&results[0])
+	for i := range results {
+		least = least.min(cost(&results[i]))
+	}
+	return least, nil
 }
 
-// compare runs both binaries alternately and prints the results.
-func compare(ctx context.Context, o options, base, head string) (losers, error) {
-	var found [2]map[string]*samples
-	var order []string
-	for i := range found {
-		found[i] = make(map[string]*samples)
-	}
-	for round := range o.rounds {
-		for turn := range 2 {
-			which := (round + turn) % 2
-			results, err := measure(ctx, []string{base, head}[which], o.pattern, o.time)
-			if err != nil {
-				return losers{}, err
-			}
-			for _, r := range results {
-				s := found[which][r.Name()]
-				if s == nil {
-					s = &samples{}
-					found[which][r.Name()] = s
-					if which == 1 {
-						order = append(order, r.Name())
-					}
-				}
-				s.add(round, &r)
-			}
-		}
-	}
-	var l losers
-	compared := 0
-	for _, name := range order {
-		b := found[0][name]
-		if b == nil {
-			fmt.Printf("%-32s new\n", name)
-			continue
-		}
-		compared++
-		v := judge(b, found[1][name])
-		fmt.Printf("%-32s %v\n", name, v)
-		if v.slower {
-			l.slow = append(l.slow, name)
-		}
-		l.allocating = l.allocating || v.allocates
-	}
-	for name := range found[0] {
-		if !slices.Contains(order, name) {
-			fmt.Printf("%-32s gone\n", name)
-		}
-	}
-	if compared == 0 {
-		return losers{}, errors.New("no common benchmarks")
-	}
-	return l, nil
-}
-
-// measure runs a test binary once.
-func measure(ctx context.Context, binary, pattern, time string) ([]record.Result, error) {
+// runBinary runs a test binary's benchmarks.
+func runBinary(ctx context.Context, binary, pattern, time string, count int) ([]record.Result, error) {
 	out, err := output(ctx, "", binary, "-test.run", "^$", "-test.bench", pattern, "-test.benchtime", time, "-test.benchmem", "-test.cpu", "1",
-		"-test.count", fmt.Sprint(repeats))
+		"-test.count", fmt.Sprint(count))
 	if err != nil {
 		return nil, err
 	}
@@ -201,18 +164,22 @@ func measure(ctx context.Context, binary, pattern, time string) ([]record.Result
 	return rec.Results, nil
 }
 
-func sameFile(a, b string) (bool, error) {
-	x, err := os.ReadFile(a)
-	if err != nil {
-		return false, err
+// cost returns the measurements of a result.
+func cost(r *record.Result) (s sample) {
+	var ok bool
+	if s.ns, ok = r.Value("cpu-ns/op"); !ok {
+		s.ns, _ = r.Value("ns/op")
 	}
-	y, err := os.ReadFile(b)
-	return bytes.Equal(x, y), err
+	s.allocs, _ = r.Value("allocs/op")
+	return s
 }
 
-// output runs a command in a directory and returns its output, trimmed.
+// output runs a command in a directory and returns its output, trimmed. When ctx ends, the command is
+// interrupted, so that the go command can end its own processes.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
 	var out, problems bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &problems
 	if err := cmd.Run(); err != nil {

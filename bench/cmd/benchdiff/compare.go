@@ -1,0 +1,153 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/montanaflynn/stats"
+)
+
+const (
+	// limitRatio and limitNs are the smallest increase that counts. Both must be exceeded: the
+	// address of the code alone changes operations of a few nanoseconds by more than 5 %.
+	limitRatio = 1.05
+	limitNs    = 1
+	// window is the CPU time of a measurement, which determines the number of iterations. The
+	// resolution of the system's account is a few microseconds.
+	window = 20e6 // ns
+	// repeats is the number of measurements in a process.
+	repeats = 3
+	// more is how many times as many rounds are made for benchmarks that seem slower.
+	more = 4
+)
+
+// A sample is a measurement of a benchmark in a version, per iteration.
+type sample struct{ ns, allocs float64 }
+
+func (s sample) min(o sample) sample { return sample{min(s.ns, o.ns), min(s.allocs, o.allocs)} }
+
+// versions are the base and the working tree.
+const versions = 2
+
+// A comparison compares benchmarks in two versions.
+type comparison struct {
+	rounds   int
+	progress io.Writer
+	// measure measures a benchmark in a version.
+	measure func(which int, name string, iterations int64) (sample, error)
+	rows    []*row
+}
+
+// row is a benchmark in both versions.
+type row struct {
+	name       string
+	found      [versions]bool
+	ns         [versions]stats.Float64Data // by round
+	allocs     [versions]float64
+	iterations int64
+}
+
+// add adds a benchmark of a version, and a first estimate of its cost, which is not used further.
+func (c *comparison) add(which int, name string, s sample) {
+	var r *row
+	for _, known := range c.rows {
+		if known.name == name {
+			r = known
+		}
+	}
+	if r == nil {
+		r = &row{name: name, iterations: int64(window / max(s.ns, 1))}
+		c.rows = append(c.rows, r)
+	}
+	r.found[which], r.allocs[which] = true, s.allocs
+}
+
+// run measures the benchmarks that both versions have, alternately. Afterwards it goes on with
+// those that seem slower.
+func (c *comparison) run() error {
+	var active []*row
+	for _, r := range c.rows {
+		if r.found[0] && r.found[1] {
+			active = append(active, r)
+		}
+	}
+	if len(active) == 0 {
+		return errors.New("no common benchmarks")
+	}
+	for round := 1; round <= more*c.rounds && len(active) > 0; round++ {
+		if round <= c.rounds {
+			fmt.Fprintf(c.progress, "benchdiff: round %d of %d\n", round, c.rounds)
+		} else {
+			fmt.Fprintf(c.progress, "benchdiff: additional round %d of at most %d for %d of %d benchmarks\n", round-c.rounds, (more-1)*c.rounds, len(active), len(c.rows))
+		}
+		for _, r := range active {
+			for turn := range versions {
+				which := (round + turn) % versions
+				s, err := c.measure(which, r.name, r.iterations)
+				if err != nil {
+					return err
+				}
+				r.ns[which], r.allocs[which] = append(r.ns[which], s.ns), min(r.allocs[which], s.allocs)
+			}
+		}
+		if round >= c.rounds {
+			var slower []*row
+			for _, r := range active {
+				if r.slower() {
+					slower = append(slower, r)
+				}
+			}
+			active = slower
+		}
+	}
+	return nil
+}
+
+// least returns the minimum of a version.
+func (r *row) least(which int) float64 {
+	least, err := r.ns[which].Min()
+	if err != nil {
+		return 0 // not measured
+	}
+	return least
+}
+
+// slower reports whether the working tree is slower.
+func (r *row) slower() bool {
+	base, head := r.least(0), r.least(1)
+	return head > base*limitRatio && head > base+limitNs
+}
+
+// report prints the comparison, and reports whether the working tree is worse.
+func (c *comparison) report(w io.Writer) (worse bool) {
+	for _, r := range c.rows {
+		switch {
+		case !r.found[0]:
+			fmt.Fprintf(w, "%-40s new\n", r.name)
+			continue
+		case !r.found[1]:
+			fmt.Fprintf(w, "%-40s gone\n", r.name)
+			continue
+		}
+		base, head := r.least(0), r.least(1)
+		median, err := r.ns[1].Median()
+		if err != nil {
+			median = 0 // not measured
+		}
+		fmt.Fprintf(w, "%-40s %7.1f → %7.1f ns  %+6.1f %%  (median %.1f of %d)  %g → %g allocs", r.name, base, head, 100*(head/base-1), median, len(r.ns[1]), r.allocs[0], r.allocs[1])
+		if r.slower() {
+			worse = true
+			fmt.Fprint(w, "  SLOWER")
+		}
+		if r.allocs[1] > r.allocs[0] {
+			worse = true
+			fmt.Fprint(w, "  ALLOCATES")
+		}
+		fmt.Fprintln(w)
+	}
+	return worse
+}

@@ -1,0 +1,128 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// noisy returns a measurement as a shared machine makes it: a floor, some jitter, and often
+// something that takes much longer.
+func noisy(rng *rand.Rand, floor float64) float64 {
+	least := math.Inf(1)
+	for range repeats {
+		v := floor * (1 + .05*math.Abs(rng.NormFloat64()))
+		if rng.Float64() < .5 {
+			v *= 1 + 2*rng.Float64()
+		}
+		least = min(least, v)
+	}
+	return least
+}
+
+// TestComparison checks that no change passes, with the noise of a busy machine, and that 75 ns or
+// an allocation more do not.
+func TestComparison(t *testing.T) {
+	const seed, runs = 11, 200
+	rng := rand.New(rand.NewPCG(seed, 1))
+	floors := map[string]float64{"Hot/op=edf": 7, "Hot/op=pick": 160, "Hot/op=channel": 250}
+	for name, change := range map[string]sample{"nothing": {}, "75 ns": {ns: 75}, "an allocation": {allocs: 1}} {
+		for i := range runs {
+			c := comparison{rounds: 6, progress: io.Discard, measure: func(which int, name string, iterations int64) (sample, error) {
+				if want := window / floors[name]; float64(iterations) < want/2 || float64(iterations) > want*2 {
+					t.Fatalf("%s: %d iterations, want about %.0f", name, iterations, want)
+				}
+				s := sample{ns: noisy(rng, floors[name])}
+				if which == 1 && name == "Hot/op=pick" {
+					s.ns, s.allocs = noisy(rng, floors[name]+change.ns), change.allocs
+				}
+				return s, nil
+			}}
+			for name, ns := range floors {
+				for which := range versions {
+					s := sample{ns: ns}
+					if which == 1 && name == "Hot/op=pick" {
+						s.allocs = change.allocs
+					}
+					c.add(which, name, s)
+				}
+			}
+			c.add(0, "Hot/op=old", sample{ns: 5})
+			c.add(1, "Hot/op=new", sample{ns: 5})
+			if err := c.run(); err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			if worse := c.report(&out); worse != (name != "nothing") {
+				t.Fatalf("seed %d, run %d: with %s more, worse is %v:\n%s", seed, i, name, worse, &out)
+			}
+			for _, line := range []string{"Hot/op=old  *gone", "Hot/op=new  *new"} {
+				if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), strings.ReplaceAll(line, "  *", " ")) {
+					t.Fatalf("%q is not in the report:\n%s", line, &out)
+				}
+			}
+		}
+	}
+	if err := new(comparison{rounds: 1, progress: io.Discard}).run(); err == nil {
+		t.Error("a comparison of nothing succeeds")
+	}
+}
+
+// TestRecordedBase checks that a commit that the repository does not have is reported, and a record
+// without a commit is an error.
+func TestRecordedBase(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "record.txt")
+	for text, want := range map[string]string{
+		"commit: 0123456789abcdef-dirty\n":              "commit 0123456789abcdef,",
+		"commit: v1.2.3-4-g0123456789abcdef\n":          "commit 0123456789abcdef,",
+		"commit: --upload-pack=x\n":                     "commit --upload-pack=x,",
+		"date: 2026-01-01\n":                            "",
+		"commit: a\nBenchmarkX 1 2 3 of no benchmark\n": "",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, missing, err := recordedBase(context.Background(), file)
+		if (err != nil) != (want == "") || !strings.Contains(missing, want) {
+			t.Errorf("%q: missing %q, error %v; want %q", text, missing, err, want)
+		}
+	}
+}
+
+// TestUntar checks that files are written with their modes, and none outside of the directory.
+func TestUntar(t *testing.T) {
+	pack := func(name string, mode int64) *bytes.Buffer {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: mode, Size: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return &b
+	}
+	dir := filepath.Join(t.TempDir(), "a")
+	if err := untar(pack("b/c", 0o755), dir); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "b", "c")); err != nil || string(text) != "x" {
+		t.Errorf("the file has %q: %v", text, err)
+	}
+	if err := untar(pack("../c", 0o644), filepath.Join(t.TempDir(), "a")); err == nil {
+		t.Error("a file outside of the directory is written")
+	}
+}
