@@ -168,7 +168,7 @@ func (c *cache) changedLocked(e *entry) {
 // entryLocked returns the entry of a resource. A new entry leaves the cache with its last watcher.
 func (c *cache) entryLocked(typ resource.Type, name string) *entry {
 	if typ != dnsType {
-		name = canonicalName(name)
+		name = resource.CanonicalName(name)
 	}
 	key := entryKey{typ, name}
 	e := c.entries[key]

@@ -92,7 +92,7 @@ func (c *cluster) assembleLocked(m *dependencyManager) {
 		return
 	}
 	made := &m.useLocked(resource.ClusterType, c.name).made
-	// Two names may mean the same resource; see canonicalName.
+	// Two names may mean the same resource; see resource.CanonicalName.
 	if made.cluster == nil || made.cluster.Name != c.name || !slices.Equal(made.leaves, parts) {
 		made.leaves = parts
 		made.cluster = &picker.Cluster{Name: c.name, Leaves: make([]picker.Leaf, len(parts))}

@@ -95,12 +95,12 @@ func (r deltaResponse) Free() {}
 func (r deltaResponse) removed() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, name := range r.GetRemovedResources() {
-			if !yield(canonicalName(name)) {
+			if !yield(resource.CanonicalName(name)) {
 				return
 			}
 		}
 		for _, name := range r.GetRemovedResourceNames() {
-			if !yield(canonicalName(name.GetName())) {
+			if !yield(resource.CanonicalName(name.GetName())) {
 				return
 			}
 		}
@@ -312,7 +312,7 @@ func (r deltaResponse) readInto(p *splitResponse) {
 			continue
 		}
 		p.add(i, resourceUpdate{
-			name: canonicalName(name), at: i, version: res.GetVersion(), bytes: res.GetResource().GetValue(),
+			name: resource.CanonicalName(name), at: i, version: res.GetVersion(), bytes: res.GetResource().GetValue(),
 			ttl: ttl, heartbeat: res.GetResource() == nil, aliases: res.GetAliases(),
 		})
 	}
@@ -341,7 +341,7 @@ func deltaName(typ resource.Type, res *discoveryv3.Resource) (string, error) {
 	if name == "" {
 		return own, nil
 	}
-	if name != own && canonicalName(name) != canonicalName(own) && !slices.Contains(res.GetAliases(), own) {
+	if name != own && resource.CanonicalName(name) != resource.CanonicalName(own) && !slices.Contains(res.GetAliases(), own) {
 		return "", fmt.Errorf("%v resource %q has the name %q in its content", typ, name, own)
 	}
 	return name, nil

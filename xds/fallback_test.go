@@ -348,25 +348,6 @@ func TestAuthorities(t *testing.T) {
 	})
 }
 
-func TestCanonicalName(t *testing.T) {
-	for _, tt := range []struct{ in, want string }{
-		{"svc", "svc"},
-		{"svc?b=1&a=2#x", "svc?b=1&a=2#x"},
-		{"xdstp://a/t/id", "xdstp://a/t/id"},
-		{"xdstp://a/t/id?", "xdstp://a/t/id"},
-		{"xdstp://a/t/id?b=2&a=1", "xdstp://a/t/id?a=1&b=2"},
-		{"xdstp://a/t/id?a=1#entry=x", "xdstp://a/t/id?a=1"},
-		{"xdstp:///t/id?z=1&y=%26&x", "xdstp:///t/id?x&y=%26&z=1"},
-	} {
-		if got := canonicalName(tt.in); got != tt.want {
-			t.Errorf("canonicalName(%q) = %q, want %q", tt.in, got, tt.want)
-		}
-		if got := canonicalName(tt.want); got != tt.want {
-			t.Errorf("canonicalName(%q) = %q, want the same", tt.want, got)
-		}
-	}
-}
-
 func TestAuthorityOf(t *testing.T) {
 	for name, want := range map[string]authorityKey{
 		"svc":                  {},

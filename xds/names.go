@@ -5,13 +5,12 @@ package xds
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// entryKey identifies an entry. Names are canonical (see canonicalName) and include the
+// entryKey identifies an entry. Names are canonical (see resource.CanonicalName) and include the
 // authority.
 type entryKey struct {
 	typ  resource.Type
@@ -27,26 +26,6 @@ func compareKeys(a, b entryKey) int {
 type authorityKey struct {
 	xdstp bool
 	name  string
-}
-
-// canonicalName returns the form of a resource name that the cache uses: xdstp names with sorted
-// context parameters and without directives (the fragment) (A47, xRFC TP1). Other names are
-// returned unchanged.
-func canonicalName(name string) string {
-	if !strings.HasPrefix(name, "xdstp:") {
-		return name
-	}
-	name, _, _ = strings.Cut(name, "#")
-	path, query, ok := strings.Cut(name, "?")
-	if !ok {
-		return name
-	}
-	params := strings.Split(query, "&")
-	slices.Sort(params)
-	if query = strings.Join(params, "&"); query == "" {
-		return path
-	}
-	return path + "?" + query
 }
 
 // authorityOf returns the authority of a canonical name, between the slashes of

@@ -49,7 +49,7 @@ func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, r
 
 // optional reports whether a resource is the EDS resource of the local cluster, for which no target waits.
 func (m *dependencyManager) optional(e *entry) bool {
-	return e.key == entryKey{resource.EndpointsType, canonicalName(m.key.options.LocalCluster)}
+	return e.key == entryKey{resource.EndpointsType, resource.CanonicalName(m.key.options.LocalCluster)}
 }
 
 // newOrigin counts the zones of a fleet in its first priority, the only priority that Envoy

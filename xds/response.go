@@ -90,7 +90,7 @@ func (r *response) addAliases() {
 	for i := range len(r.items) {
 		own := r.items[i]
 		for _, alias := range own.aliases {
-			if alias = canonicalName(alias); alias == own.name || !r.wants(alias) {
+			if alias = resource.CanonicalName(alias); alias == own.name || !r.wants(alias) {
 				continue
 			}
 			if r.ended() {
@@ -281,7 +281,7 @@ func (r *response) applyResourcesLocked() {
 func (r *response) applyErrorsLocked() {
 	t, p, seen := r.t, r.t.peer, map[*subscription]struct{}{}
 	for _, re := range r.msg.GetResourceErrors() {
-		sub := t.subs[canonicalName(re.GetResourceName().GetName())]
+		sub := t.subs[resource.CanonicalName(re.GetResourceName().GetName())]
 		if _, again := seen[sub]; sub == nil || again {
 			continue
 		}

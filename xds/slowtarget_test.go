@@ -78,7 +78,7 @@ func newSlowTarget(m *dependencyManager) *slowTarget {
 
 func (s *slowTarget) lookup(typ resource.Type, name string) *entry {
 	if typ != dnsType {
-		name = canonicalName(name)
+		name = resource.CanonicalName(name)
 	}
 	e := s.m.cache.entries[entryKey{typ, name}]
 	if e != nil {

@@ -180,7 +180,7 @@ func (r sotwResponse) readInto(p *splitResponse) {
 			p.refuse(i, err)
 			continue
 		}
-		p.addChanged(i, resourceUpdate{name: canonicalName(name), version: p.version, sum: sum, bytes: part.Value})
+		p.addChanged(i, resourceUpdate{name: resource.CanonicalName(name), version: p.version, sum: sum, bytes: part.Value})
 	}
 }
 
@@ -191,7 +191,7 @@ func (p *splitResponse) addOther(i int, part *adscodec.Part) {
 	if err == nil && w.Heartbeat {
 		// The response does not imply deletions of the other resources of its type then.
 		p.partial = true
-		p.addChanged(i, resourceUpdate{name: canonicalName(w.Name), heartbeat: true, ttl: w.TTL})
+		p.addChanged(i, resourceUpdate{name: resource.CanonicalName(w.Name), heartbeat: true, ttl: w.TTL})
 		return
 	}
 	var url, name string
@@ -209,7 +209,7 @@ func (p *splitResponse) addOther(i int, part *adscodec.Part) {
 		p.refuse(i, err)
 		return
 	}
-	p.addChanged(i, resourceUpdate{name: canonicalName(name), version: p.version, sum: xxh3.Hash128(value), ttl: w.TTL, bytes: value})
+	p.addChanged(i, resourceUpdate{name: resource.CanonicalName(name), version: p.version, sum: xxh3.Hash128(value), ttl: w.TTL, bytes: value})
 }
 
 // deleteLocked deletes the resources that are missing in a response of a type whose responses

@@ -109,6 +109,26 @@ func Name(t Type, value []byte) (string, error) {
 	return string(name), nil
 }
 
+// CanonicalName returns the form of a resource name in which clients request it: xdstp names with sorted
+// context parameters and without directives (the fragment) (A47, xRFC TP1). Other names are
+// returned unchanged.
+func CanonicalName(name string) string {
+	if !strings.HasPrefix(name, "xdstp:") {
+		return name
+	}
+	name, _, _ = strings.Cut(name, "#")
+	path, query, ok := strings.Cut(name, "?")
+	if !ok {
+		return name
+	}
+	params := strings.Split(query, "&")
+	slices.Sort(params)
+	if query = strings.Join(params, "&"); query == "" {
+		return path
+	}
+	return path + "?" + query
+}
+
 // Options are the inputs of decoding other than the bytes.
 type Options struct {
 	// TrustedServer means that the resource comes from a server with the trusted_xds_server

@@ -271,3 +271,22 @@ func TestMemory(t *testing.T) {
 		}
 	}
 }
+
+func TestCanonicalName(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"svc", "svc"},
+		{"svc?b=1&a=2#x", "svc?b=1&a=2#x"},
+		{"xdstp://a/t/id", "xdstp://a/t/id"},
+		{"xdstp://a/t/id?", "xdstp://a/t/id"},
+		{"xdstp://a/t/id?b=2&a=1", "xdstp://a/t/id?a=1&b=2"},
+		{"xdstp://a/t/id?a=1#entry=x", "xdstp://a/t/id?a=1"},
+		{"xdstp:///t/id?z=1&y=%26&x", "xdstp:///t/id?x&y=%26&z=1"},
+	} {
+		if got := CanonicalName(tt.in); got != tt.want {
+			t.Errorf("CanonicalName(%q) = %q, want %q", tt.in, got, tt.want)
+		}
+		if got := CanonicalName(tt.want); got != tt.want {
+			t.Errorf("CanonicalName(%q) = %q, want the same", tt.want, got)
+		}
+	}
+}

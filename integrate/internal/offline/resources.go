@@ -146,28 +146,12 @@ func (r *Resources) add(v map[string]any, t resource.Type) error {
 	if err != nil {
 		return err
 	}
-	name = canonical(name)
+	name = resource.CanonicalName(name)
 	if r.byName[key{t, name}] != nil {
 		return fmt.Errorf("%v %q occurs twice", t, name)
 	}
 	r.byName[key{t, name}] = &discoveryv3.Resource{Name: name, Version: "1", Resource: a}
 	return nil
-}
-
-// canonical returns the form of a resource name in which clients request it: the context
-// parameters of xdstp names are sorted, and there is no fragment (xRFC TP1).
-func canonical(name string) string {
-	if !strings.HasPrefix(name, "xdstp:") {
-		return name
-	}
-	name, _, _ = strings.Cut(name, "#")
-	path, query, ok := strings.Cut(name, "?")
-	if !ok {
-		return name
-	}
-	params := strings.Split(query, "&")
-	slices.Sort(params)
-	return path + "?" + strings.Join(params, "&")
 }
 
 // LinkedTypes resolves the messages that are linked into the program. Other messages keep their
