@@ -34,7 +34,7 @@ type observers struct {
 func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 	if t.host != nil && (result == picker.CallOK || result == picker.CallFailed) {
 		t.host.Count(result == picker.CallOK)
-		if t.consecutive != nil {
+		if t.consecutive != nil && (info.BytesSent || info.BytesReceived) {
 			t.consecutive.count(t.host, info.Err, info.BytesReceived)
 		}
 	}

@@ -403,6 +403,45 @@ func TestConsecutiveFailures(t *testing.T) {
 	})
 }
 
+// TestUnsentDoNotEject checks that RPCs that fail before they are sent, for example because there
+// are no call credentials, are no consecutive failures of their endpoint, as in Envoy.
+func TestUnsentDoNotEject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		c := detecting(clusterOf("c", prio(eps(1, 2))))
+		c.Leaves[0].Outlier.FailurePercentage = nil
+		c.Leaves[0].Outlier.Consecutive5xx = &picker.Consecutive{Failures: 3, Enforcement: 100}
+		b.Update(configOf(c))
+		cc.conn(t, 1).to(ready)
+		cc.conn(t, 2).to(ready)
+		fail := func(sent bool) {
+			b.flush()
+			for range 20 {
+				res, err := b.picker.Pick(pickInfo())
+				if err != nil {
+					t.Fatal(err)
+				}
+				info := balancer.DoneInfo{BytesSent: sent}
+				if res.SubConn.(*fakeConn).addr == addr(1).String() {
+					info.Err = status.Error(codes.Unavailable, "no token")
+				}
+				res.Done(info)
+			}
+			pass(time.Second)
+			b.flush()
+		}
+		fail(false)
+		wantPick(t, b, 1, 2)
+		if n := b.clusters["c"].inUse.ejected(); n != 0 {
+			t.Errorf("%d endpoints are ejected by RPCs that were not sent", n)
+		}
+		fail(true)
+		if n := b.clusters["c"].inUse.ejected(); n != 1 {
+			t.Errorf("%d endpoints are ejected by RPCs that were sent, want 1", n)
+		}
+	})
+}
+
 // TestFailingFast: with consecutive_5xx of 5, at least 99.5 % of RPCs succeed while 3 of 30 servers
 // fail at once, although a server that fails fast gets no fewer RPCs than others.
 func TestFailingFast(t *testing.T) {

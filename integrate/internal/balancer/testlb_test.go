@@ -168,7 +168,7 @@ func (b *testLB) load(t *testing.T, n int, failing ...int) {
 		info := balancer.DoneInfo{BytesReceived: true}
 		for _, f := range failing {
 			if res.SubConn.(*fakeConn).addr == addr(f).String() {
-				info.Err = errors.New("failed")
+				info.Err, info.BytesSent = errors.New("failed"), true
 			}
 		}
 		res.Done(info)

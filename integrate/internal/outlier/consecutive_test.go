@@ -165,6 +165,41 @@ func TestEject(t *testing.T) {
 	}
 }
 
+// TestReturnResetsRuns checks that a host that returns from an ejection has no consecutive
+// failures: neither those of a detector that did not eject it, nor those of RPCs that were in
+// flight when it was ejected.
+func TestReturnResetsRuns(t *testing.T) {
+	always := func(uint32) uint32 { return 0 }
+	for name, test := range map[string]struct {
+		gateway                 *picker.Consecutive
+		before, late, remaining int
+	}{
+		"another detector": {gateway: &picker.Consecutive{Failures: 3, Enforcement: 100}, before: 3, remaining: 2},
+		"RPCs in flight":   {before: 5, late: 4, remaining: 4},
+	} {
+		cfg := &picker.OutlierDetection{
+			MaxEjectionPercent: 100, BaseEjectionTime: 30e9, MaxEjectionTime: 300e9,
+			Consecutive5xx: &picker.Consecutive{Failures: 5, Enforcement: 100}, ConsecutiveGateway: test.gateway,
+		}
+		h := new(Host)
+		fail := func(n int) (found Detectors) {
+			for range n {
+				found |= h.CountRun(cfg, codes.Unavailable, true)
+			}
+			return found
+		}
+		Eject(cfg, h, fail(test.before), 0, 1, 100, always)
+		if !h.Ejected() {
+			t.Fatalf("%s: not ejected after %d failures", name, test.before)
+		}
+		fail(test.late)
+		Sweep(cfg, []*Host{h}, 100+30e9+1, always)
+		if found := fail(test.remaining); h.Ejected() || found != 0 {
+			t.Errorf("%s: %d failures after the return exceed thresholds %b", name, test.remaining, found)
+		}
+	}
+}
+
 // Hosts that fail everything are found even if they are too many for the standard deviation.
 func TestSuccessRateZero(t *testing.T) {
 	w := newWorld(5, picker.OutlierDetection{MaxEjectionPercent: 100, SuccessRate: &picker.SuccessRate{StdevFactor: 1900, Enforcement: 100, MinimumHosts: 5, RequestVolume: 100}})

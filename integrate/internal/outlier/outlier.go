@@ -109,6 +109,7 @@ func Sweep(cfg *picker.OutlierDetection, hosts []*Host, now int64, draw func(n u
 			h.multiplier -= min(h.multiplier, 1)
 		case now-h.since > h.term(cfg):
 			h.ejected = false
+			h.runs.packed.Store(0) // as in Envoy, so that few further failures do not eject it again
 		}
 	}
 	return s.found
