@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -521,5 +523,54 @@ func TestA113Weights(t *testing.T) {
 	}
 	if want := []string{"2147483646", "1", "1"}; !slices.Equal(got, want) {
 		t.Errorf("weights %v, want %v", got, want)
+	}
+}
+
+// TestCustomServiceChange checks that each RPC is released in the circuit breaker that admitted it
+// while the EDS service of a custom policy's cluster changes (A32, T-CB-1).
+func TestCustomServiceChange(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	numbers := series(1, 90)
+	services := []string{"one", "two"}
+	update := func(i int) *picker.Breaker {
+		c := customOf(true, "round_robin", `{}`, prio(eps(numbers...)))
+		c.Leaves[0].Service, c.Leaves[0].MaxRequests = services[i%2], 1000
+		b.Update(configOf(c))
+		for b.talks() {
+			runtime.Gosched()
+		}
+		b.lock()
+		defer b.unlock()
+		b.publish()
+		return breakerOf(b)
+	}
+	update(0)
+	for _, n := range numbers {
+		cc.conn(t, n).to(ready)
+	}
+	stop := make(chan struct{})
+	var rpcs sync.WaitGroup
+	rpcs.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if res, err := b.picker.Pick(pickInfo()); err == nil {
+				res.Done(endedOK)
+			}
+		}
+	})
+	breakers := map[*picker.Breaker]bool{}
+	for i := range 40 {
+		breakers[update(i)] = true
+	}
+	close(stop)
+	rpcs.Wait()
+	for breaker := range breakers {
+		if n := breaker.InFlight(); n != 0 {
+			t.Errorf("a circuit breaker has %d RPCs in flight after all RPCs have ended", n)
+		}
 	}
 }

@@ -63,9 +63,10 @@ type childPicker struct {
 	exitIdleRequested atomic.Bool // to leave IDLE
 }
 
-// covers implements childOwner.
+// covers implements childOwner. Endpoints whose RPCs have other counters belong to another group:
+// picks of the published snapshot use the circuit breaker of this one.
 func (g *group) covers(l *locality) bool {
-	return !g.closed && l.tally == g.tally && (g.flat || l.id == g.locality)
+	return !g.closed && l.tally == g.tally && (g.flat || l.id == g.locality) && l.leaf.breaker == g.breaker && l.leaf.load == g.load
 }
 
 // home implements childOwner.
