@@ -63,6 +63,11 @@ func (c *conn) stopHealthWatch() {
 	}
 }
 
+// lossDelay is how long gRPC may take to report the loss of a connection after the end of its
+// streams. The end of the health stream itself only counts if the connection remains: an endpoint
+// that reconnects is CONNECTING, and a failed one would stay in TRANSIENT_FAILURE (A17).
+const lossDelay = 100 * time.Millisecond
+
 // run keeps a stream to the health service open. A backend without health service is healthy (A17).
 func (w *healthWatch) run(ctx context.Context, cc grpc.ClientConnInterface, report func(balancer.SubConnState)) {
 	for failed := 0; ctx.Err() == nil; failed++ {
@@ -78,6 +83,9 @@ func (w *healthWatch) run(ctx context.Context, cc grpc.ClientConnInterface, repo
 			return
 		case answered:
 			failed = -1 // no backoff
+		}
+		if rpc.Pause(ctx, lossDelay) != nil {
+			return
 		}
 		report(balancer.SubConnState{ConnectivityState: connectivity.TransientFailure,
 			ConnectionError: fmt.Errorf("health check of service %q failed: %w", w.service, err)})

@@ -174,12 +174,16 @@ func (t *trial) sicken() {
 		if t.Rand.IntN(6) == 0 {
 			t.Logf("the health streams of %v end", conn)
 			t.grpc.backends.end(conn)
+			pass(lossDelay)
 			continue
 		}
 		key := healthKey{conn.number, healthCheck(1 + t.Rand.IntN(2)).Service}
 		to := []backendHealth{healthy, healthy, healthy, unhealthy, unhealthy, unhealthy, noHealthService, noStreams}[t.Rand.IntN(8)]
 		t.Logf("the health of service %s of %d is %d", key.service, key.number, to)
 		t.grpc.backends.change(key, to)
+		if to == noStreams {
+			pass(lossDelay)
+		}
 		t.glance()
 	}
 }
