@@ -148,6 +148,17 @@ func benchWorld(localities, n, drops int, unreported bool) *world {
 	return w
 }
 
+// unlimit removes the limit of the world's only cluster, whose breaker then counts nothing.
+func (w *world) unlimit() {
+	w.leaf(0).MaxRequests = math.MaxUint32
+	w.breakers[0] = &Breaker{Unlimited: true}
+	clear(w.known[0])
+	w.renew(0)
+	for _, e := range w.flat(0) {
+		e.Connectivity = Ready
+	}
+}
+
 // BenchmarkPickFinish is an RPC's whole way through the snapshot, the random word
 // and the end included. Its floor is a plain round robin over the endpoints.
 func BenchmarkPickFinish(b *testing.B) {

@@ -254,7 +254,10 @@ func (c *cluster) admission(leaf *Leaf, state *ClusterState) (err error) {
 		c.dropped = c.drops[len(c.drops)-1]
 	}
 	c.counts, c.overload = state.Drops, state.Overload
-	c.breaker, c.limit = state.Breaker, leaf.MaxRequests
+	c.breaker, c.limit, c.uncounted = state.Breaker, leaf.MaxRequests, state.Breaker.Unlimited
+	if c.uncounted && leaf.CountsRPCs() {
+		return errors.New("the circuit breaker does not count RPCs, which the leaf needs")
+	}
 	return nil
 }
 

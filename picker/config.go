@@ -6,6 +6,7 @@ package picker
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -323,6 +324,13 @@ func (p *Policy) CountsInFlight() bool {
 		return p.Ring != nil && p.Ring.BalanceFactor > 0
 	}
 	return false
+}
+
+// CountsRPCs reports whether the leaf's RPCs in flight must be counted by a Breaker: if it has a limit, if
+// a retry budget depends on their number, or if the policy bounds loads. The largest value of max_requests,
+// which Istio sends, is no limit.
+func (l *Leaf) CountsRPCs() bool {
+	return l.MaxRequests < math.MaxUint32 || l.Retries != nil || l.Policy.Ring != nil && l.Policy.Ring.BalanceFactor > 0
 }
 
 // TimesRPCs reports whether picks compare the latencies of endpoints. Endpoints must then time

@@ -4,7 +4,9 @@
 package picker
 
 import (
+	"math"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -219,5 +221,42 @@ func TestBreakerLowered(t *testing.T) {
 	}
 	if !b.Acquire(3) || b.Acquire(2) {
 		t.Error("two views of the limit do not both hold")
+	}
+}
+
+// TestBreakerUnlimited checks which leaves need no count, that RPCs to them are not counted, and that Build
+// refuses a breaker that does not count for other leaves.
+func TestBreakerUnlimited(t *testing.T) {
+	for name, test := range map[string]struct {
+		leaf Leaf
+		want bool
+	}{
+		"limit":              {Leaf{MaxRequests: math.MaxUint32 - 1}, true},
+		"no limit":           {Leaf{MaxRequests: math.MaxUint32}, false},
+		"retry budget":       {Leaf{MaxRequests: math.MaxUint32, Retries: &RetryLimit{}}, true},
+		"ring":               {Leaf{MaxRequests: math.MaxUint32, Policy: Policy{Kind: PolicyRingHash, Ring: &RingPolicy{}}}, false},
+		"ring, bounded load": {Leaf{MaxRequests: math.MaxUint32, Policy: Policy{Kind: PolicyRingHash, Ring: &RingPolicy{BalanceFactor: 150}}}, true},
+	} {
+		if got := test.leaf.CountsRPCs(); got != test.want {
+			t.Errorf("%s: CountsRPCs() = %v, want %v", name, got, test.want)
+		}
+	}
+	w := benchWorld(1, 10, 0, false)
+	w.unlimit()
+	w.leaf(0).MaxRequests = 1
+	if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), "does not count") {
+		t.Errorf("Build() with a limit and a breaker that does not count: %v", err)
+	}
+	w.snapshot, w.leaf(0).MaxRequests = nil, math.MaxUint32
+	s, states := w.build(t), w.flat(0)
+	for range 3 {
+		result := s.Pick(bg, "/s/m", 0)
+		if result.Outcome != Picked || w.breakers[0].InFlight() != 0 {
+			t.Fatalf("the outcome is %v, and %d RPCs count", result.Outcome, w.breakers[0].InFlight())
+		}
+		states[result.Index].Finish(CallOK)
+	}
+	if n := w.breakers[0].InFlight(); n != 0 {
+		t.Errorf("%d RPCs count", n)
 	}
 }

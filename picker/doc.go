@@ -98,7 +98,8 @@
 // that compare RPCs in flight need one more in Pick and one in Finish; least latency needs one
 // in Pick, two in Finish and two readings of a clock. A dropped RPC increments the counter of
 // its category. An RPC rejected by the breaker increments the breaker's count, undoes that, and
-// increments the counter of rejections. An RPC that has to wait leaves no trace, since it will
+// increments the counter of rejections. If the breaker has no limit and nothing else needs its count
+// (Leaf.CountsRPCs), the first and third additions are saved. An RPC that has to wait leaves no trace, since it will
 // be picked again (T-DROP-4).
 //
 // The caller provides the random word, and only if Snapshot.NeedsRandom. All decisions of a

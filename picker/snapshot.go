@@ -39,6 +39,7 @@ type cluster struct {
 	random      bool
 	inSlowStart bool
 	limit       uint32      // of breaker
+	uncounted   bool        // a copy of breaker.Unlimited
 	dropped     probability // probability of being dropped by any category
 	alias       *Alias      // draws from groups; nil if there is at most one
 	breaker     *Breaker
@@ -231,7 +232,7 @@ func (c *cluster) admit(r uint64) bool {
 	if c.dropped > 0 && c.dropped.hit(draw(r, drawDrop)) {
 		return false
 	}
-	return c.breaker.Acquire(c.limit)
+	return c.uncounted || c.breaker.Acquire(c.limit)
 }
 
 // refuse counts an RPC that is not admitted, and returns its result.

@@ -114,6 +114,7 @@ type Binding struct {
 	load          *Load
 	breaker       *Breaker
 	unreported    bool    // a copy from load, which saves Finish a memory access
+	uncounted     bool    // a copy from breaker
 	countInFlight bool    // Begin and Finish maintain EndpointState.inFlight
 	clock         *Clock  // nil if RPCs are not timed
 	timing        *timing // of the endpoint, if RPCs are timed
@@ -123,7 +124,7 @@ type Binding struct {
 // countInFlight, which should be Policy.CountsInFlight, makes the endpoints count their RPCs in
 // flight, which costs each RPC two additions.
 func NewBinding(load *Load, breaker *Breaker, countInFlight bool) *Binding {
-	return &Binding{load: load, breaker: breaker, unreported: load.unreported, countInFlight: countInFlight}
+	return &Binding{load: load, breaker: breaker, unreported: load.unreported, uncounted: breaker.Unlimited, countInFlight: countInFlight}
 }
 
 // NewTimedBinding returns the Binding of a locality whose endpoints time their RPCs, for
@@ -131,7 +132,7 @@ func NewBinding(load *Load, breaker *Breaker, countInFlight bool) *Binding {
 // one addition at its beginning and two at its end, plus two readings of clock. RPCs to these
 // endpoints must end with EndpointState.FinishTimed.
 func NewTimedBinding(load *Load, breaker *Breaker, clock *Clock) *Binding {
-	return &Binding{load: load, breaker: breaker, unreported: load.unreported, clock: clock}
+	return &Binding{load: load, breaker: breaker, unreported: load.unreported, uncounted: breaker.Unlimited, clock: clock}
 }
 
 // A timedBinding is the Binding of one endpoint, on the cache line that its RPCs write anyway.
@@ -188,12 +189,14 @@ func (e *EndpointState) begin() {
 }
 
 // Finish ends an RPC that was picked for the endpoint. It must be called exactly once per RPC.
-// It is safe for concurrent use. Two atomic additions, one less without load reports and one
-// more if RPCs in flight are counted; does not allocate. Endpoints that time their RPCs need
+// It is safe for concurrent use. Two atomic additions, one less without a circuit breaker, one less
+// without load reports and one more if RPCs in flight are counted; does not allocate. Endpoints that time their RPCs need
 // FinishTimed instead.
 func (e *EndpointState) Finish(r CallResult) {
 	b := e.binding
-	b.breaker.Release()
+	if !b.uncounted {
+		b.breaker.inFlight.Add(-1)
+	}
 	if !b.unreported {
 		b.load.finish(r)
 	}

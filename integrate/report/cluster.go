@@ -95,7 +95,8 @@ type LeafStatus struct {
 	ConnectionError string `json:"connection_error,omitempty"`
 
 	// InFlight and MaxRequests are the values of the circuit breaker (A32), which all channels of
-	// the process share. Rejected counts the RPCs that it rejected.
+	// the process share. If MaxRequests is 4294967295 there is no limit, and RPCs are counted only
+	// for a retry budget or bounded loads. Rejected counts the RPCs that it rejected.
 	InFlight    int64        `json:"in_flight"`
 	MaxRequests uint32       `json:"max_requests"`
 	Rejected    uint64       `json:"rejected"`

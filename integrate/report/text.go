@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -218,7 +219,11 @@ func Facts(l *LeafStatus) (facts []Fact) {
 	if l.Rejected > 0 {
 		state += fmt.Sprintf(", %s rejected", Count(l.Rejected, "RPC"))
 	}
-	add("circuit breaker", "%d of %d RPCs in flight%s", l.InFlight, l.MaxRequests, state)
+	if l.MaxRequests < math.MaxUint32 {
+		add("circuit breaker", "%d of %d RPCs in flight%s", l.InFlight, l.MaxRequests, state)
+	} else {
+		add("circuit breaker", "no limit%s", state)
+	}
 	for _, d := range l.Drops[:min(len(l.Drops), maxListed)] {
 		dropped := ""
 		if d.Dropped > 0 {

@@ -12,9 +12,12 @@ import (
 
 // acquireCounters acquires the leaf's counters of RPCs.
 func (l *common) acquireCounters() {
-	if l.simulated {
+	switch {
+	case !l.cfg.CountsRPCs():
+		l.breaker = counters.NewUnlimited()
+	case l.simulated:
 		l.breaker = counters.NewBreaker()
-	} else {
+	default:
 		l.breaker = counters.AcquireBreaker(l.cfg.Name, l.cfg.Service)
 	}
 	l.load, l.stopReports = &picker.ClusterLoad{Unreported: true}, func() {}

@@ -4,6 +4,7 @@
 package balancer
 
 import (
+	"math"
 	"testing"
 
 	"github.com/xdslb/xdslb/integrate/internal/counters"
@@ -49,4 +50,53 @@ func TestBreakerKeepsCount(t *testing.T) {
 			t.Error("the breaker is kept without users or RPCs in flight")
 		}
 	})
+}
+
+// TestBreakerWithoutLimit checks that RPCs of a cluster without a limit are not counted, and that
+// RPCs that began without a limit do not count for a limit that is set later, and vice versa.
+func TestBreakerWithoutLimit(t *testing.T) {
+	limited := func(limit uint32) *picker.Config {
+		c := clusterOf("unlimited", prio(eps(1)))
+		c.Leaves[0].MaxRequests = limit
+		return configOf(c)
+	}
+	b, cc := newTestLB(t, Config{})
+	update := func(limit uint32) {
+		b.Update(limited(limit))
+		cc.conn(t, 1).to(ready)
+		b.flush()
+	}
+	start := func() (finish func()) {
+		t.Helper()
+		res, err := b.picker.Pick(pickInfo())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() { res.Done(endedOK) }
+	}
+	refused := func(when string) {
+		t.Helper()
+		if _, err := b.pick(); err == nil {
+			t.Errorf("%s: max_requests is 1, one RPC is in flight, and another was admitted", when)
+		}
+	}
+	update(math.MaxUint32)
+	unlimited := start()
+	counters.Breakers(func(cluster, _ string, _ *counters.Breaker) {
+		if cluster == "unlimited" {
+			t.Error("a cluster without a limit has a breaker")
+		}
+	})
+	update(1)
+	one := start()
+	refused("after a change to 1")
+	unlimited()
+	refused("after the end of an RPC from before")
+	update(math.MaxUint32)
+	start()()
+	update(1)
+	refused("after a change to no limit and back")
+	one()
+	start()()
+	b.Close()
 }

@@ -11,9 +11,12 @@ import "github.com/xdslb/xdslb/picker"
 type counting struct {
 	inFlight bool // the RPCs in flight
 	timed    bool // their times
+	breaker  bool // the RPCs in flight of the cluster
 }
 
-func countingOf(p *picker.Policy) counting { return counting{p.CountsInFlight(), p.TimesRPCs()} }
+func countingOf(l *picker.Leaf) counting {
+	return counting{l.Policy.CountsInFlight(), l.Policy.TimesRPCs(), l.CountsRPCs()}
+}
 
 // binding returns the binding of a locality with this counting. It requests a clock if RPCs are
 // timed.

@@ -35,7 +35,7 @@ func (l *leaf) adopt(cfg *picker.Leaf) (was *picker.Leaf) {
 	case was == nil:
 		l.cfg = cfg
 		l.acquireCounters()
-	case was.Service != cfg.Service || was.Load.Server != cfg.Load.Server:
+	case was.Service != cfg.Service || was.Load.Server != cfg.Load.Server || was.CountsRPCs() != cfg.CountsRPCs():
 		// Breaker and load reports belong to the pair of names. Unchanged counters are acquired
 		// again before they are released, so that they keep counting the RPCs in flight.
 		release := l.heldCounters()

@@ -109,7 +109,7 @@ func (m *reconciler) matchLocalities(p *priority) {
 		byID[l.id] = k
 	}
 	p.localities = make([]*locality, len(p.cfg.Localities))
-	counted := countingOf(&m.leaf.cfg.Policy)
+	counted := countingOf(m.leaf.cfg)
 	for i := range p.cfg.Localities {
 		cfg := &p.cfg.Localities[i]
 		load := p.leaf.load.Locality(cfg.ID)

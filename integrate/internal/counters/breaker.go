@@ -30,6 +30,9 @@ var breakers = struct {
 	unused map[*Breaker]struct{} // the entries of m with refs = 0
 }{m: map[breakerKey]*Breaker{}, unused: map[*Breaker]struct{}{}}
 
+// NewUnlimited returns a breaker that counts nothing. It is not shared.
+func NewUnlimited() *Breaker { return &Breaker{Breaker: &picker.Breaker{Unlimited: true}, refs: 1} }
+
 // NewBreaker returns a breaker that is not shared.
 func NewBreaker() *Breaker { return &Breaker{Breaker: new(picker.Breaker), refs: 1} }
 

@@ -126,7 +126,7 @@ var (
 	})
 	BreakerInFlight = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.lb.breaker_in_flight", Unit: "{attempt}", Labels: []string{backend, "xdslb.eds_service"},
-		Description: "RPC attempts in flight, as counted by a circuit breaker.",
+		Description: "RPC attempts in flight, as counted by a circuit breaker. Clusters whose max_requests is 4294967295 have none, unless a retry budget or bounded loads need it.",
 	})
 	NoRoute = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.no_route", Unit: "{call}", Labels: []string{target},
