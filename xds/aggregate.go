@@ -21,12 +21,13 @@ const maxDepth = 16
 // r is the lowest readiness in the graph. If err is not nil, it is the reason why there are no
 // leaves.
 //
-// Each cluster is visited once: O(clusters and edges), however many paths there are.
-func flatten(root string, lookup func(name string) *entry) (leaves []string, r readiness, err error) {
+// Each cluster is visited once: O(clusters and edges), however many paths there are. The walk ends when
+// it has found more than a number of leaves.
+func flatten(root string, most int, lookup func(name string) *entry) (leaves []string, r readiness, err error) {
 	if c, ok := lookup(root).value.(*resource.Cluster); ok && c.Kind != resource.ClusterAggregate {
 		return []string{root}, ready, nil // no need to walk
 	}
-	w := walk{lookup: lookup, seen: map[string]*entry{}, readiness: ready}
+	w := walk{most: most, lookup: lookup, seen: map[string]*entry{}, readiness: ready}
 	w.visit(root, nil, 1)
 	switch {
 	case w.tooDeep:
@@ -40,6 +41,7 @@ func flatten(root string, lookup func(name string) *entry) (leaves []string, r r
 }
 
 type walk struct {
+	most      int
 	lookup    func(name string) *entry
 	seen      map[string]*entry // nil for those that are too deep
 	leaves    []string
@@ -72,6 +74,9 @@ func (w *walk) visit(name string, by source, depth int) {
 		}
 	case c.Kind == resource.ClusterAggregate:
 		for _, child := range c.Children {
+			if len(w.leaves) > w.most {
+				return
+			}
 			w.visit(child, e.originLocked(), depth+1)
 		}
 	default:

@@ -45,13 +45,16 @@ func (m *dependencyManager) evaluateClusterLocked(c *cluster) {
 func (m *dependencyManager) resolveClusterLocked(c *cluster) {
 	var received receiveTime
 	c.root = m.useLocked(resource.ClusterType, c.name)
-	names, r, err := flatten(c.name, func(name string) *entry {
+	names, r, err := flatten(c.name, maxLeaves+1-m.excess+c.excess(), func(name string) *entry {
 		e := m.useLocked(resource.ClusterType, name)
 		if c, ok := e.value.(*resource.Cluster); !ok || c.Kind == resource.ClusterAggregate {
 			received = latest(received, e.updated) // all other entries are leaves, which have their own arrival
 		}
 		return e
 	})
+	if m.boundLeavesLocked(c, len(names)) {
+		names, r, err = nil, ready, fmt.Errorf("xdslb: aggregate cluster %q: the aggregate clusters of the target lead to more than %d clusters in all", c.name, maxLeaves)
+	}
 	wanted := make([]*leaf, len(names))
 	for i, name := range names {
 		wanted[i] = m.leafLocked(name)
@@ -70,6 +73,25 @@ func (m *dependencyManager) resolveClusterLocked(c *cluster) {
 		c.assembleLocked(m)
 	}
 }
+
+// maxLeaves bounds the sum of the leaves of all clusters of a target, apart from the first of each: a
+// channel has state for each, and aggregates of aggregates make it a product of what a control plane
+// sends (T-SEC-2).
+const maxLeaves = 1 << 14
+
+// boundLeavesLocked reports whether a cluster with n leaves exceeds maxLeaves. It is evaluated again
+// once another cluster has fewer leaves.
+func (m *dependencyManager) boundLeavesLocked(c *cluster, n int) bool {
+	if n > 1 && m.excess-c.excess()+n-1 > maxLeaves {
+		m.refused[c] = struct{}{}
+		return true
+	}
+	delete(m.refused, c)
+	return false
+}
+
+// excess returns the number of leaves of a cluster that count for maxLeaves.
+func (c *cluster) excess() int { return max(0, len(c.leaves)-1) + max(0, len(c.wanted)-1) }
 
 // assembleLocked makes the value of the version in use, unless it has not changed.
 func (c *cluster) assembleLocked(m *dependencyManager) {
@@ -106,7 +128,8 @@ func (c *cluster) assembleLocked(m *dependencyManager) {
 // leaf is the state of a cluster that has endpoints.
 type leaf struct {
 	name      string
-	users     int32     // clusters, each as often as it uses the leaf
+	users     int32     // clusters, each as often as it uses the leaf or wants to
+	uses      int32     // clusters whose version in use has the leaf
 	readiness readiness // of the version in use; waiting without a version
 
 	// The version in use. The entry of the endpoints may be the one that an earlier version of the
@@ -149,8 +172,11 @@ func (m *dependencyManager) resolveLeafLocked(l *leaf) {
 	origin, at := m.originLocked(l.cluster)
 	l.received = latest(l.received, at)
 	need := hashNeedOf(&l.cluster.Policy, l.endpoints.value)
-	m.hashes.move(l.need, need)
-	l.need = need
+	if need != l.need {
+		m.hashes.add(l.need, -int(l.uses))
+		m.hashes.add(need, int(l.uses))
+		l.need = need
+	}
 	made := leafInputs{cluster: l.cluster, endpoints: l.endpoints.value, origin: origin, halvings: m.halvings}
 	if cds.from != nil && l.cluster.LoadReporting {
 		made.server = cds.from.Key()

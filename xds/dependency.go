@@ -131,7 +131,6 @@ func (m *dependencyManager) sweepLocked() {
 	for _, l := range m.unusedLeaves {
 		if l.users == 0 && m.leaves[l.name] == l {
 			delete(m.leaves, l.name)
-			m.hashes.move(l.need, hashNeed{})
 		}
 	}
 	for _, d := range m.unused {
@@ -149,11 +148,22 @@ func (m *dependencyManager) forgetClusterLocked(c *cluster) {
 		m.leaveLocked(d, c)
 	}
 	m.exchangeLeavesLocked(c, nil, nil)
+	delete(m.refused, c)
 }
 
 // exchangeLeavesLocked replaces the leaves that a cluster uses, and the leaves that are wanted in
 // their place.
 func (m *dependencyManager) exchangeLeavesLocked(c *cluster, leaves, wanted []*leaf) {
+	before := m.excess
+	m.excess -= c.excess()
+	for _, l := range leaves {
+		l.uses++
+		m.hashes.add(l.need, 1)
+	}
+	for _, l := range c.leaves {
+		l.uses--
+		m.hashes.add(l.need, -1)
+	}
 	for _, list := range [][]*leaf{leaves, wanted} {
 		for _, l := range list {
 			l.users++
@@ -167,6 +177,12 @@ func (m *dependencyManager) exchangeLeavesLocked(c *cluster, leaves, wanted []*l
 		}
 	}
 	c.leaves, c.wanted = leaves, wanted
+	if m.excess += c.excess(); m.excess < before && len(m.refused) > 0 {
+		for other := range m.refused {
+			m.markLocked(other)
+		}
+		m.notifyLocked()
+	}
 }
 
 // depsLocked returns the resources that the target watches.

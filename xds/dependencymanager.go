@@ -55,9 +55,13 @@ type dependencyManager struct {
 	unused       []*dependency
 	unusedLeaves []*leaf
 
-	latest *plan // the latest that was wanted
-	want   *plan // the wanted plan, or nil
-	active *plan // the plan in use, or nil
+	latest   *plan       // the latest that was wanted
+	compared *comparison // for the next one; nil unless it is large
+	want     *plan       // the wanted plan, or nil
+	active   *plan       // the plan in use, or nil
+
+	excess  int                   // the sum of cluster.excess
+	refused map[*cluster]struct{} // clusters that exceed maxLeaves
 
 	hashes   hashNeeds // of leaves
 	halvings uint8     // how often the largest hash ring or table is halved
@@ -85,6 +89,7 @@ func newDependencyManager(core *core, cache *cache, all *patches, shared *shared
 		wake:     make(chan struct{}, 1),
 		clusters: map[string]*cluster{},
 		leaves:   map[string]*leaf{},
+		refused:  map[*cluster]struct{}{},
 	}
 }
 
@@ -170,8 +175,16 @@ func (m *dependencyManager) run() {
 		delivered := m.delivered
 		m.delivered = nil
 		closed = m.closed
-		if !closed {
+		for !closed {
 			m.evaluateLocked()
+			large := m.compared
+			if large == nil || large.done {
+				break
+			}
+			m.core.unlock()
+			large.run()
+			m.core.mu.Lock()
+			closed = m.closed
 		}
 		m.core.unlock()
 		for m.deliver() {

@@ -99,7 +99,7 @@ func tableSize(size uint64, halvings uint8) uint64 {
 }
 
 // halvingsFor returns how often the largest ring or table has to be halved for the needs of a target to
-// stay within TargetOptions.MaxHashBytes. needs has the number of leaves by need. O(different needs).
+// stay within TargetOptions.MaxHashBytes. needs has the number of uses of leaves by need. O(different needs).
 func halvingsFor(needs map[hashNeed]int, limit uint64) (halvings uint8) {
 	for ; halvings < 32; halvings++ {
 		var sum uint64
@@ -113,27 +113,23 @@ func halvingsFor(needs map[hashNeed]int, limit uint64) (halvings uint8) {
 	return halvings
 }
 
-// hashNeeds counts the leaves of a target by need.
+// hashNeeds counts the uses of leaves by the clusters of a target, by need: a channel holds rings or tables
+// for each cluster that leads to a leaf.
 type hashNeeds struct {
 	leaves  map[hashNeed]int
 	changed bool // since the halvings were computed
 }
 
-// move changes the need of a leaf.
-func (h *hashNeeds) move(from, to hashNeed) {
-	if from == to {
+// add changes the number of uses of leaves with a need.
+func (h *hashNeeds) add(n hashNeed, uses int) {
+	if n == (hashNeed{}) || uses == 0 {
 		return
 	}
 	h.changed = true
 	if h.leaves == nil {
 		h.leaves = map[hashNeed]int{}
 	}
-	if from != (hashNeed{}) {
-		if h.leaves[from]--; h.leaves[from] == 0 {
-			delete(h.leaves, from)
-		}
-	}
-	if to != (hashNeed{}) {
-		h.leaves[to]++
+	if h.leaves[n] += uses; h.leaves[n] == 0 {
+		delete(h.leaves, n)
 	}
 }

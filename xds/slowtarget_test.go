@@ -189,7 +189,7 @@ func (s *slowTarget) update() {
 		s.active = nil
 		return
 	}
-	want := newPlan(listener, host, nil)
+	want := newPlan(comparison{listener: listener, host: host})
 	s.resolve(want)
 	var old *lack
 	if s.active != nil {
@@ -229,7 +229,7 @@ func (s *slowTarget) cluster(name string) *slowCluster {
 	s.seen[name] = true
 	var received receiveTime
 	graph := map[string]*entry{}
-	leaves, _, err := flatten(name, func(name string) *entry {
+	leaves, _, err := flatten(name, maxLeaves, func(name string) *entry {
 		e := s.lookup(resource.ClusterType, name)
 		if c, ok := e.value.(*resource.Cluster); !ok || c.Kind == resource.ClusterAggregate {
 			received = latest(received, e.updated)
@@ -300,9 +300,13 @@ func (s *slowTarget) leaf(name string) *slowLeaf {
 
 func (s *slowTarget) needs() map[hashNeed]int {
 	var needs hashNeeds
-	for name, l := range s.leaves {
-		if s.seen["leaf "+name] && l.cluster != nil {
-			needs.move(hashNeed{}, hashNeedOf(&l.cluster.Policy, l.endpoints.value))
+	for name, c := range s.clusters {
+		if !s.seen[name] {
+			continue
+		}
+		for _, name := range c.leaves { // each has tables for this cluster
+			l := s.leaves[name]
+			needs.add(hashNeedOf(&l.cluster.Policy, l.endpoints.value), 1)
 		}
 	}
 	return needs.leaves
