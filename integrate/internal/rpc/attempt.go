@@ -119,9 +119,11 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// withCause returns a done that reports the error of causeOf.
-func withCause(ctx context.Context, done func(balancer.DoneInfo)) func(balancer.DoneInfo) {
+// withCause returns a done that disconnects the attempt's timer, which may be nil, and reports the error
+// of causeOf.
+func withCause(ctx context.Context, timer *tryTimer, done func(balancer.DoneInfo)) func(balancer.DoneInfo) {
 	return func(info balancer.DoneInfo) {
+		timer.disconnect()
 		info.Err = causeOf(ctx, info.Err)
 		done(info)
 	}

@@ -330,8 +330,9 @@ func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint, r
 	}
 	hedged := c.plan != nil && c.plan.hedge
 	if c.plan != nil && c.plan.cancels() {
-		result.Done = withCause(ctx, result.Done)
-		c.startTime(ctx)
+		timer, _ := ctx.Value(tryTimerKey{c}).(*tryTimer)
+		timer.connect()
+		result.Done = withCause(ctx, timer, result.Done)
 	}
 	if c.session == nil {
 		return

@@ -26,7 +26,8 @@ import (
 //	                     ▼  call of Context or Trailer
 //	                 committed ──▶ finished
 //
-// A committed stream is the attempt's own stream, at the cost of an atomic load for each message.
+// A committed stream is the attempt's own stream, at the cost of an atomic load for each message. Its
+// per_try_timeout continues to apply.
 // As with any stream, one goroutine may send while another receives.
 //
 // gRPC has the same states, and keeps encoded messages. Here messages are kept as they are, since
@@ -52,9 +53,12 @@ type retriedStream struct {
 type streamAttempt struct {
 	grpc.ClientStream
 	attempt
-	timer     *tryTimer             // nil if its time is not limited
-	receiving sync.Mutex            // held by calls of RecvMsg until the stream is committed
-	heading   sync.Mutex            // held by calls of Header, which returns before RecvMsg if the response has headers and no message
+	timer     *tryTimer     // nil if its time is not limited
+	receiving sync.Mutex    // held by calls of RecvMsg until the stream is committed
+	heading   atomic.Bool   // Header was called, which returns before RecvMsg if the response has headers and no message
+	headed    chan struct{} // closed when Header has returned
+	head      metadata.MD   // result of Header; set before headed is closed
+	headErr   error
 	end       atomic.Pointer[error] // error of the RPC, if the attempt was the last and failed; nil once it was returned
 	over      atomic.Bool
 	overErr   error // gRPC's error at the end; set before over
@@ -80,14 +84,15 @@ func (r streamRPC) retry() (grpc.ClientStream, error) {
 // attempt is allowed.
 func (s *retriedStream) openLocked() error {
 	for {
-		a := new(streamAttempt)
+		a := &streamAttempt{headed: make(chan struct{})}
 		rpc := s.rpc
-		rpc.ctx, a.timer = rpc.call.plan.timed(rpc.ctx)
+		rpc.ctx, a.timer = rpc.call.timed(rpc.ctx)
 		rpc.opts = append(s.retries.begin(&a.attempt, rpc.opts), grpc.OnFinish(func(err error) { s.onAttemptFinished(a, err) }))
 		var err error
 		if a.ClientStream, err = rpc.attempt(); err == nil {
 			if a.timer != nil {
-				a.ClientStream = timedStream{a.ClientStream, a}
+				a.timer.connect()
+				a.ClientStream = timedStream{a.ClientStream, a, rpc.desc.ClientStreams}
 			}
 			s.current = a
 			err = s.replayLocked(a)
@@ -142,11 +147,29 @@ func (a *streamAttempt) outcome() (headers bool, trailer metadata.MD) {
 	return len(header) > 0, a.Trailer()
 }
 
-// header waits for response headers, or for the end of the attempt.
+// header waits for response headers, which end the time of the attempt, or for the end of the attempt.
+// The first call calls Header, and the others wait for it: gRPC forbids to call Header and RecvMsg at
+// the same time, for the binary log.
 func (a *streamAttempt) header() (metadata.MD, error) {
-	a.heading.Lock()
-	defer a.heading.Unlock()
-	return a.Header()
+	if a.heading.Swap(true) {
+		<-a.headed
+		return a.head, a.headErr
+	}
+	defer close(a.headed)
+	a.head, a.headErr = a.Header()
+	if len(a.head) > 0 {
+		a.timer.stop()
+	}
+	return a.head, a.headErr
+}
+
+// copyOfHeader is header for the application, which may change the result.
+func (a *streamAttempt) copyOfHeader() (metadata.MD, error) {
+	header, err := a.header()
+	if header == nil {
+		return nil, err
+	}
+	return header.Copy(), err
 }
 
 // retry makes another attempt after a, which failed. It returns nil if there is one, even if
@@ -188,7 +211,6 @@ func (s *retriedStream) commitLocked() {
 	if s.committed.CompareAndSwap(nil, s.current) {
 		if s.current != nil {
 			s.current.release()
-			s.current.timer.stop()
 		}
 		s.sent = nil
 	}
@@ -375,10 +397,10 @@ func (s *retriedStream) Header() (metadata.MD, error) {
 			if s.endOf(a) != nil {
 				return nil, nil // as in gRPC: RecvMsg returns the status
 			}
-			return a.Header()
+			return a.copyOfHeader()
 		}
 		a := s.latest()
-		header, err := a.header()
+		header, err := a.copyOfHeader()
 		if len(header) > 0 || err != nil {
 			s.commit()
 			return header, err
