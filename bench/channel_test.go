@@ -45,9 +45,9 @@ type scenario struct {
 	drops       bool
 	routes      int // that do not match, before the one that does
 	weighted    bool
-	policy      xdstest.ClusterOption // nil is ROUND_ROBIN
-	hashed      bool                  // by hashHeader
-	tcp         bool                  // connections over loopback, not in memory
+	policy      testplane.ClusterOption // nil is ROUND_ROBIN
+	hashed      bool                    // by hashHeader
+	tcp         bool                    // connections over loopback, not in memory
 }
 
 // impls are the whole stacks that are compared.
@@ -75,19 +75,19 @@ func (sc scenario) resources(revision uint32) xdstest.Resources {
 			n++
 		}
 	}
-	var opts []xdstest.ClusterOption
+	var opts []testplane.ClusterOption
 	if sc.loadReports {
-		opts = append(opts, xdstest.LoadReports())
+		opts = append(opts, testplane.LoadReports())
 	}
 	if sc.policy != nil {
 		opts = append(opts, sc.policy)
 	}
-	opts = append(opts, xdstest.MaxRequests(1_000_000))
+	opts = append(opts, testplane.MaxRequests(1_000_000))
 	r := xdstest.Service(service, ls...)
 	r.Clusters[0] = xdstest.Cluster(service, service, opts...)
 	if sc.drops {
-		xdstest.Drop(r.Endpoints[0], "lb", 0)
-		xdstest.Drop(r.Endpoints[0], "throttle", 1)
+		testplane.Drop(r.Endpoints[0], "lb", 0)
+		testplane.Drop(r.Endpoints[0], "throttle", 1)
 	}
 	routes := r.Routes[0].VirtualHosts[0].Routes
 	if sc.hashed {

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xdslb/xdslb/bench/fakegrpc"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -67,9 +68,9 @@ func manyClusters(n int, revision uint32) xdstest.Resources {
 	config := xdstest.RouteConfig(service)
 	for i := range n {
 		name := fmt.Sprintf("cluster-%d", i)
-		c := xdstest.Cluster(name, name, xdstest.MaxRequests(1000))
+		c := xdstest.Cluster(name, name, testplane.MaxRequests(1000))
 		if i == 0 {
-			c = xdstest.Cluster(name, name, xdstest.MaxRequests(1000+revision))
+			c = xdstest.Cluster(name, name, testplane.MaxRequests(1000+revision))
 		}
 		c.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"istio": {Fields: map[string]*structpb.Value{
 			"services": structpb.NewStringValue(strings.Repeat("x", 1200)),

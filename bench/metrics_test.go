@@ -15,8 +15,8 @@ import (
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/pickercapture"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // BenchmarkMetrics is a pick and its Done in a real channel without load reports: without
@@ -25,11 +25,11 @@ func BenchmarkMetrics(b *testing.B) {
 	for _, bm := range []struct {
 		name   string
 		opts   []grpc.DialOption
-		policy xdstest.ClusterOption
+		policy testplane.ClusterOption
 	}{
 		{name: "policy=edf/metrics=none"},
 		{name: "policy=edf/metrics=recorded", opts: []grpc.DialOption{grpc.WithStatsHandler(&kit.Recorder{})}},
-		{name: "policy=least_request/metrics=none", policy: xdstest.LeastRequest(2)},
+		{name: "policy=least_request/metrics=none", policy: testplane.LeastRequest(2)},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			sc := scenario{localities: 3, perLocality: 10, policy: bm.policy}

@@ -43,7 +43,7 @@ func TestPlacement(t *testing.T) {
 			endpoints[i].Weight = 1 + uint32(endpoints[i].Addr.Port())%3
 		}
 		r := xdstest.Service("svc", xdstest.Locality{Endpoints: endpoints})
-		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster("svc", "svc", xdstest.RingHash(1024, 4096))}
+		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster("svc", "svc", testplane.RingHash(1024, 4096))}
 		r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig("svc", testplane.HashHeader(xdstest.Route("", "svc"), "key"))}
 		if err := control.Set(r); err != nil {
 			t.Fatal(err)

@@ -106,7 +106,7 @@ func (noDNS) ResolveNow(resolver.ResolveNowOptions) {}
 func (noDNS) Close()                                {}
 
 func checkADS(t *testing.T, messages [][]byte) {
-	cfg, err := bootstrap.Parse("fuzz", []byte(`{"xds_servers":[{"server_uri":"passthrough:///s","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}`))
+	cfg, err := bootstrap.Parser{}.Parse("fuzz", []byte(`{"xds_servers":[{"server_uri":"passthrough:///s","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func checkADS(t *testing.T, messages [][]byte) {
 	)}})
 	defer client.Release()
 	w := new(follower)
-	defer client.Watch("s", "s", w)()
+	defer client.View(nil, "").Watch("s", "s", w)()
 	synctest.Wait()
 	mu.Lock()
 	open := stream

@@ -29,6 +29,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -51,7 +52,7 @@ func clusterSeeds() []*clusterv3.Cluster {
 		Name: "envoy.clusters.aggregate", TypedConfig: wrap(&aggregatev3.ClusterConfig{Clusters: []string{"a", "b"}})}}}
 	static := xdstest.Cluster("static", "")
 	static.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
-	limits := xdstest.Cluster("limits", "s", xdstest.MaxRequests(7), xdstest.LoadReports())
+	limits := xdstest.Cluster("limits", "s", testplane.MaxRequests(7), testplane.LoadReports())
 	limits.LrsReportEndpointMetrics = []string{"cpu_utilization", "named_metrics.x", "named_metrics.x", "named_metrics."}
 	limits.OutlierDetection = &clusterv3.OutlierDetection{EnforcingSuccessRate: wrapperspb.UInt32(101)}
 	retries := xdstest.Cluster("retries", "s")
@@ -71,9 +72,9 @@ func clusterSeeds() []*clusterv3.Cluster {
 		{}, retries, sessions,
 		xdstest.Cluster("c", ""),
 		xdstest.Cluster("xdstp://a/envoy.config.cluster.v3.Cluster/c", ""), // must name its service (A47)
-		xdstest.Cluster("c", "s", xdstest.RingHash(1024, 4096)),
-		xdstest.Cluster("c", "s", xdstest.RingHash(2, 1)),
-		xdstest.Cluster("c", "s", xdstest.LeastRequest(100)),
+		xdstest.Cluster("c", "s", testplane.RingHash(1024, 4096)),
+		xdstest.Cluster("c", "s", testplane.RingHash(2, 1)),
+		xdstest.Cluster("c", "s", testplane.LeastRequest(100)),
 		limits, dns, aggregate, static,
 		policies(oneOf(&localityv3.WrrLocality{EndpointPickingPolicy: oneOf(new(roundv3.RoundRobin))})),
 		policies(oneOf(new(structpb.Struct), &ringv3.RingHash{MinimumRingSize: wrapperspb.UInt64(8)})), // the first is not supported

@@ -136,7 +136,7 @@ func (o *deltaOutcome) note(cfg *picker.Config) {
 }
 
 func checkDelta(t *testing.T, messages [][]byte) (o deltaOutcome) {
-	cfg, err := bootstrap.Parse("fuzz", []byte(`{"xds_servers":[{"server_uri":"passthrough:///s","channel_creds":[{"type":"insecure"}]}],"authorities":{"":{}},"node":{"id":"n"}}`))
+	cfg, err := bootstrap.Parser{}.Parse("fuzz", []byte(`{"xds_servers":[{"server_uri":"passthrough:///s","channel_creds":[{"type":"insecure"}]}],"authorities":{"":{}},"node":{"id":"n"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func checkDelta(t *testing.T, messages [][]byte) (o deltaOutcome) {
 	)}})
 	defer client.Release()
 	w := new(follower)
-	defer client.Watch("s", "s", w)()
+	defer client.View(nil, "").Watch("s", "s", w)()
 	defer func() {
 		if servers := client.Servers(); len(servers) > 0 {
 			n := servers[0].Types[resource.EndpointsType]

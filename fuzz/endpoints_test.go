@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -64,7 +65,7 @@ func endpointSeeds() []*endpointv3.ClusterLoadAssignment {
 		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, math.MaxUint32)...), zone("b", 0, 1, hosts(2, math.MaxUint32, 0)...)), // in one layer more than a locality may have
 		xdstest.Endpoints("s", zone("a", 0, 1, draining...)),                                                                  // A55
 		xdstest.Endpoints("s", zone("a", 0, 1, unhealthy...)),                                                                 // A27-CLA-8
-		xdstest.Drop(xdstest.Drop(one(), "throttle", 250000), "all", 2000000),                                                 // more than everything
+		testplane.Drop(testplane.Drop(one(), "throttle", 250000), "all", 2000000),                                             // more than everything
 		change(one(), func(l *endpointv3.LocalityLbEndpoints) { // excluded, but its contents are invalid
 			l.LoadBalancingWeight = nil
 			l.LbEndpoints[0].HostIdentifier = nil

@@ -202,15 +202,15 @@ func (p *plan) resources(service string, d defect) xdstest.Resources {
 	p.rewrite(r.Routes[0].VirtualHosts[0], route)
 	for _, name := range slices.Sorted(maps.Keys(p.clusters)) {
 		c := p.clusters[name]
-		opts := []xdstest.ClusterOption{xdstest.MaxRequests(c.breaker)}
+		opts := []testplane.ClusterOption{testplane.MaxRequests(c.breaker)}
 		if !p.silent {
-			opts = append(opts, xdstest.LoadReports())
+			opts = append(opts, testplane.LoadReports())
 		}
 		switch c.policy {
 		case leastRequest:
-			opts = append(opts, xdstest.LeastRequest(2))
+			opts = append(opts, testplane.LeastRequest(2))
 		case ringHash:
-			opts = append(opts, xdstest.RingHash(64, 256))
+			opts = append(opts, testplane.RingHash(64, 256))
 		case randomly:
 			opts = append(opts, func(c *clusterv3.Cluster) { c.LbPolicy = clusterv3.Cluster_RANDOM })
 		}
@@ -246,7 +246,7 @@ func (p *plan) resources(service string, d defect) xdstest.Resources {
 		}
 		cla := xdstest.Endpoints(service+name, list...)
 		if c.drop > 0 {
-			xdstest.Drop(cla, "chaos", c.drop)
+			testplane.Drop(cla, "chaos", c.drop)
 		}
 		r.Endpoints = append(r.Endpoints, cla)
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -31,7 +32,7 @@ func offering(t *testing.T, control *xdstest.Server, backends []*xdstest.Backend
 		})
 	}
 	r := xdstest.Service(target, localities...)
-	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.LoadReports(), xdstest.Policies(policies...))}
+	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.LoadReports(), xdstest.Policies(policies...))}
 	set(t, control, r)
 }
 
@@ -45,7 +46,7 @@ func TestTypedStruct(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	subset := func(size float64) proto.Message {
-		return xdstest.WrrLocality(
+		return testplane.WrrLocality(
 			xdstest.TypedStruct("myorg.MyCustomLeastRequestPolicy", map[string]any{"choiceCount": 2.}),
 			xdstest.TypedStruct(randomsubsetting.Name, map[string]any{
 				"subsetSize": size, "childPolicy": []any{map[string]any{"round_robin": map[string]any{}}},
@@ -76,7 +77,7 @@ func TestTypedStruct(t *testing.T) {
 		if i%2 == 0 {
 			offering(t, control, backends, subset(1))
 		} else {
-			offering(t, control, backends, xdstest.WrrLocality(&roundrobinv3.RoundRobin{}))
+			offering(t, control, backends, testplane.WrrLocality(&roundrobinv3.RoundRobin{}))
 		}
 		if err := control.WaitACK(ctx, xdstest.CDS); err != nil {
 			t.Fatal(err)

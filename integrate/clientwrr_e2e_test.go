@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -99,7 +100,7 @@ func (r *reporter) StreamCoreMetrics(req *orcaservice.OrcaLoadReportRequest, s g
 }
 
 // withWRR is the policy of a cluster.
-func withWRR(t *testing.T, outOfBand bool) xdstest.ClusterOption {
+func withWRR(t *testing.T, outOfBand bool) testplane.ClusterOption {
 	config, err := anypb.New(&wrrv3.ClientSideWeightedRoundRobin{
 		EnableOobLoadReport: wrapperspb.Bool(outOfBand),
 		OobReportingPeriod:  durationpb.New(50 * time.Millisecond),

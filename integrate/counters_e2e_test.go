@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -46,7 +47,7 @@ func TestReportCut(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
 	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
-	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.LoadReports())}
+	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.LoadReports())}
 	set(t, control, r)
 	cc := dial(t, control.Bootstrap("n"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -80,7 +81,7 @@ func TestReportRename(t *testing.T) {
 	locality := xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}
 	serve := func(service string) {
 		r := xdstest.Service(target, locality)
-		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, service, xdstest.LoadReports())}
+		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, service, testplane.LoadReports())}
 		r.Endpoints = []*endpointv3.ClusterLoadAssignment{xdstest.Endpoints(service, locality)}
 		set(t, control, r)
 	}
@@ -138,7 +139,7 @@ func TestReportOfLeafThatMoves(t *testing.T) {
 	}}
 	serve := func(cluster string) {
 		r := clusters(backends, nil, xdstest.Route("", cluster))
-		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster("a", "a", xdstest.LoadReports()), all}
+		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster("a", "a", testplane.LoadReports()), all}
 		set(t, control, r)
 	}
 	serve("all")

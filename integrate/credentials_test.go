@@ -35,6 +35,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
 	"github.com/xdslb/xdslb/xds/csds"
@@ -43,7 +44,7 @@ import (
 
 // upstreamTLS makes a cluster demand TLS, with what context says beyond the
 // instance "default" for the roots.
-func upstreamTLS(t testing.TB, context *tlsv3.UpstreamTlsContext) xdstest.ClusterOption {
+func upstreamTLS(t testing.TB, context *tlsv3.UpstreamTlsContext) testplane.ClusterOption {
 	t.Helper()
 	if context == nil {
 		context = &tlsv3.UpstreamTlsContext{CommonTlsContext: rootsFrom("default")}
@@ -133,9 +134,9 @@ func stockCredentials(t *testing.T) grpc.DialOption {
 // fails instead, no connection to it is made, whatever its policy, and the log says so
 // once; a cluster beside it that demands none is served with the fallback.
 func TestForeignXDSCredentials(t *testing.T) {
-	for name, policy := range map[string]xdstest.ClusterOption{
+	for name, policy := range map[string]testplane.ClusterOption{
 		"ROUND_ROBIN":   func(*clusterv3.Cluster) {},
-		"RING_HASH":     xdstest.RingHash(8, 8),
+		"RING_HASH":     testplane.RingHash(8, 8),
 		"pick_first":    xdstest.Policies(&pickfirstv3.PickFirst{}),
 		"custom policy": xdstest.Policies(xdstest.TypedStruct("weighted_target_experimental_absent", nil), xdstest.TypedStruct("round_robin", map[string]any{})),
 	} {
@@ -257,7 +258,7 @@ func TestPluginErrorsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	texts["status"] = string(statuses)
-	clients, err := csds.NewServer(csds.Options{}).FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
+	clients, err := csds.NewServer().FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}

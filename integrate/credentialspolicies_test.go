@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -90,11 +91,11 @@ func TestTLSByEveryPolicy(t *testing.T) {
 	lasting := dialAll()
 	for _, tt := range []struct {
 		name   string
-		policy xdstest.ClusterOption
+		policy testplane.ClusterOption
 		change func(*endpointv3.ClusterLoadAssignment)
 	}{
 		{"ROUND_ROBIN", func(*clusterv3.Cluster) {}, nil},
-		{"RING_HASH", xdstest.RingHash(8, 8), nil},
+		{"RING_HASH", testplane.RingHash(8, 8), nil},
 		{"custom", xdstest.Policies(xdstest.TypedStruct("round_robin", map[string]any{})), nil},
 		{"pick_first", xdstest.Policies(&pickfirstv3.PickFirst{}), nil},
 		{"several addresses", func(*clusterv3.Cluster) {}, onBothAddresses},
@@ -144,7 +145,7 @@ func TestTLSComesLater(t *testing.T) {
 	ca := tlstest.NewCA(t, "ca")
 	plain := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
 	control := xdstest.New(t, xdstest.Options{})
-	publish := func(opts ...xdstest.ClusterOption) {
+	publish := func(opts ...testplane.ClusterOption) {
 		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(plain)})
 		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, "", opts...)}
 		set(t, control, r)

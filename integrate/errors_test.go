@@ -20,6 +20,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -53,10 +54,10 @@ func TestErrorInfo(t *testing.T) {
 		opts   []grpc.DialOption
 		want   map[string]string
 	}{
-		{integrate.ReasonDropped, func(r *xdstest.Resources) { xdstest.Drop(r.Endpoints[0], "all", 1e6) }, nil,
+		{integrate.ReasonDropped, func(r *xdstest.Resources) { testplane.Drop(r.Endpoints[0], "all", 1e6) }, nil,
 			map[string]string{"cluster": target, "service": target, "category": "all"}},
 		{integrate.ReasonBreaker, func(r *xdstest.Resources) {
-			r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.MaxRequests(0))}
+			r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.MaxRequests(0))}
 		}, nil, map[string]string{"cluster": target, "service": target, "max_requests": "0"}},
 		{integrate.ReasonNoRoute, func(r *xdstest.Resources) { r.Routes[0].VirtualHosts[0].Routes = nil }, nil, nil},
 		{integrate.ReasonNotForwarding, func(r *xdstest.Resources) {

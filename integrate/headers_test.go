@@ -170,7 +170,7 @@ func TestRequestHeadersAndPicks(t *testing.T) {
 		control := b.control()
 		resources := func(version string) xdstest.Resources {
 			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[:3]...)})
-			r.Clusters[0] = xdstest.Cluster(target, target, xdstest.RingHash(1024, 4096))
+			r.Clusters[0] = xdstest.Cluster(target, target, testplane.RingHash(1024, 4096))
 			r.Clusters = append(r.Clusters, xdstest.Cluster("other", "other"))
 			r.Endpoints = append(r.Endpoints, xdstest.Endpoints("other", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[3])}))
 			byKey := testplane.HashHeader(retried(header(xdstest.Route("", target), "x-kind", "hashed"), 2), "x-key")

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -112,10 +113,10 @@ func TestHedgedFailure(t *testing.T) {
 // issued, and neither as successes nor as failures; no endpoint is ejected for them, and
 // least latency avoids the slow endpoint all the same. So it is whoever picks.
 func TestHedgedLosers(t *testing.T) {
-	for name, policy := range map[string][]xdstest.ClusterOption{
+	for name, policy := range map[string][]testplane.ClusterOption{
 		"ROUND_ROBIN":   nil,
 		"least latency": {xdstest.Policies(xdstest.TypedStruct("xdslb_least_latency", nil))},
-		"custom":        {xdstest.Policies(xdstest.WrrLocality(xdstest.TypedStruct(customPolicy, nil)))},
+		"custom":        {xdstest.Policies(testplane.WrrLocality(xdstest.TypedStruct(customPolicy, nil)))},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			net := xdstest.NewNetwork()
@@ -126,7 +127,7 @@ func TestHedgedLosers(t *testing.T) {
 			route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
 			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
 			r.Routes[0] = xdstest.RouteConfig(target, route)
-			r.Clusters[0] = xdstest.Cluster(target, target, append(policy, xdstest.LoadReports())...)
+			r.Clusters[0] = xdstest.Cluster(target, target, append(policy, testplane.LoadReports())...)
 			r.Clusters[0].OutlierDetection = &clusterv3.OutlierDetection{
 				Interval: durationpb.New(time.Second), MaxEjectionPercent: wrapperspb.UInt32(100),
 				EnforcingFailurePercentage: wrapperspb.UInt32(100), FailurePercentageThreshold: wrapperspb.UInt32(1),

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -118,7 +119,7 @@ func runOverload(t *testing.T, change func(*xdstest.Resources)) (out overload) {
 func TestOverload(t *testing.T) {
 	limit := func(r *xdstest.Resources) {
 		inFlight := overloadCapacity * overloadDeadline.Seconds() * .7
-		xdstest.MaxRequests(uint32(inFlight))(r.Clusters[0])
+		testplane.MaxRequests(uint32(inFlight))(r.Clusters[0])
 	}
 	for _, tt := range []struct {
 		name   string

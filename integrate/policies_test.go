@@ -23,7 +23,7 @@ import (
 )
 
 // withPolicy serves four backends under a policy, routed by a header's hash.
-func withPolicy(t *testing.T, b *bubble, opt xdstest.ClusterOption) (*grpc.ClientConn, []*xdstest.Backend) {
+func withPolicy(t *testing.T, b *bubble, opt testplane.ClusterOption) (*grpc.ClientConn, []*xdstest.Backend) {
 	backends, control := b.backends(4), b.control()
 	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
 	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, opt)}
@@ -48,7 +48,7 @@ func withPolicy(t *testing.T, b *bubble, opt xdstest.ClusterOption) (*grpc.Clien
 // of their header (A42, T-RING-1..3, T-RING-6).
 func TestRingHash(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		cc, backends := withPolicy(t, b, xdstest.RingHash(1024, 4096))
+		cc, backends := withPolicy(t, b, testplane.RingHash(1024, 4096))
 		var addrs []string
 		for _, b := range backends {
 			addrs = append(addrs, b.Addr().String())
@@ -86,7 +86,7 @@ func wantRing(t *testing.T, cc *grpc.ClientConn, keys, addrs []string) {
 // TestLeastRequest: a backend that is slow gets few of the RPCs (A48).
 func TestLeastRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		cc, backends := withPolicy(t, b, xdstest.LeastRequest(2))
+		cc, backends := withPolicy(t, b, testplane.LeastRequest(2))
 		checkSlowGetsFew(t, cc, backends)
 	})
 }
@@ -131,7 +131,7 @@ func TestLeastRequestShare(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends, control := b.backends(20), b.control()
 		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
-		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.LeastRequest(2))}
+		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.LeastRequest(2))}
 		set(t, control, r)
 		for _, b := range backends {
 			b.SetDelay(time.Millisecond)

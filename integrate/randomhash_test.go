@@ -30,7 +30,7 @@ func TestRandomHashWithChangedHeaders(t *testing.T) {
 			route.RequestHeadersToAdd = headers
 			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
 			r.Routes[0] = xdstest.RouteConfig(target, route)
-			r.Clusters[0] = xdstest.Cluster(target, target, xdstest.RingHash(1024, 4096))
+			r.Clusters[0] = xdstest.Cluster(target, target, testplane.RingHash(1024, 4096))
 			set(t, control, r)
 			cc := dial(t, control.Bootstrap(t.Name()))
 			ctx, cancel := context.WithCancel(t.Context())

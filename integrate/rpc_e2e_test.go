@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -330,13 +331,13 @@ func TestRefusalsAreFinal(t *testing.T) {
 			byHeader bool
 			change   func(r *xdstest.Resources)
 		}{
-			{"drop", false, func(r *xdstest.Resources) { xdstest.Drop(r.Endpoints[0], "all", 1e6) }},
-			{"drop by header", true, func(r *xdstest.Resources) { xdstest.Drop(r.Endpoints[0], "all", 1e6) }},
+			{"drop", false, func(r *xdstest.Resources) { testplane.Drop(r.Endpoints[0], "all", 1e6) }},
+			{"drop by header", true, func(r *xdstest.Resources) { testplane.Drop(r.Endpoints[0], "all", 1e6) }},
 			{"breaker", false, func(r *xdstest.Resources) {
-				r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.MaxRequests(0))}
+				r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.MaxRequests(0))}
 			}},
 			{"breaker by header", true, func(r *xdstest.Resources) {
-				r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.MaxRequests(0))}
+				r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.MaxRequests(0))}
 			}},
 			{"no route", true, func(r *xdstest.Resources) { header(r.Routes[0].VirtualHosts[0].Routes[0], "x", "z") }},
 		} {

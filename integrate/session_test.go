@@ -152,7 +152,7 @@ func TestSessionsSpread(t *testing.T) {
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
 	r := statefulService(t, false, backends)
-	r.Clusters[0] = xdstest.Cluster(target, target, xdstest.LoadReports())
+	r.Clusters[0] = xdstest.Cluster(target, target, testplane.LoadReports())
 	set(t, control, r)
 	cc := dial(t, control.Bootstrap("n"))
 	for seen := map[string]bool{}; len(seen) < 2; { // both are READY

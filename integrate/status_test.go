@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/eventlog"
@@ -56,8 +57,8 @@ func TestStatus(t *testing.T) {
 	lower[1].Health = corev3.HealthStatus_DRAINING
 	r := xdstest.Service(target, xdstest.Locality{Endpoints: []xdstest.Endpoint{nobody}},
 		xdstest.Locality{Place: xdstest.Place{Zone: "b"}, Priority: 1, Endpoints: lower})
-	r.Clusters[0] = xdstest.Cluster(target, target, xdstest.MaxRequests(7))
-	xdstest.Drop(r.Endpoints[0], "none", 0)
+	r.Clusters[0] = xdstest.Cluster(target, target, testplane.MaxRequests(7))
+	testplane.Drop(r.Endpoints[0], "none", 0)
 	set(t, control, r)
 	cc := dial(t, control.Bootstrap("node-7"))
 	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {

@@ -38,12 +38,12 @@ func previousHosts(r *routev3.Route) *routev3.Route {
 // tried, under every policy, whoever makes it, and whatever the endpoints weigh; to a
 // tried one if there are no others.
 func TestRetryElsewhere(t *testing.T) {
-	for name, opts := range map[string][]xdstest.ClusterOption{
+	for name, opts := range map[string][]testplane.ClusterOption{
 		"ROUND_ROBIN":   nil,
-		"LEAST_REQUEST": {xdstest.LeastRequest(2)},
-		"RING_HASH":     {xdstest.RingHash(1024, 4096)},
+		"LEAST_REQUEST": {testplane.LeastRequest(2)},
+		"RING_HASH":     {testplane.RingHash(1024, 4096)},
 		"MAGLEV":        {xdstest.Policies(&maglevv3.Maglev{})},
-		"custom":        {xdstest.Policies(xdstest.WrrLocality(xdstest.TypedStruct(customPolicy, nil)))},
+		"custom":        {xdstest.Policies(testplane.WrrLocality(xdstest.TypedStruct(customPolicy, nil)))},
 	} {
 		for _, byHeader := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, by header %t", name, byHeader), func(t *testing.T) {

@@ -65,7 +65,7 @@ func TestWaitReadySaysWhatIsMissing(t *testing.T) {
 // resources, a route or a backend, and RPCs are sent then; headers count, and of a route
 // with several clusters all do. It counts as an RPC nowhere.
 func TestWaitReady(t *testing.T) {
-	for _, policy := range []xdstest.ClusterOption{func(*clusterv3.Cluster) {}, xdstest.RingHash(8, 8)} {
+	for _, policy := range []testplane.ClusterOption{func(*clusterv3.Cluster) {}, testplane.RingHash(8, 8)} {
 		control := xdstest.New(t, xdstest.Options{})
 		backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
 		backends[0].Stop()
@@ -119,8 +119,8 @@ func TestWaitReady(t *testing.T) {
 func TestWaitReadyOfRefusals(t *testing.T) {
 	control := xdstest.New(t, xdstest.Options{})
 	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...)})
-	r.Clusters[0] = xdstest.Cluster(target, target, xdstest.MaxRequests(0))
-	xdstest.Drop(r.Endpoints[0], "all", 1e6)
+	r.Clusters[0] = xdstest.Cluster(target, target, testplane.MaxRequests(0))
+	testplane.Drop(r.Endpoints[0], "all", 1e6)
 	set(t, control, r)
 	cc := dial(t, control.Bootstrap("n"))
 	if err := integrate.WaitReady(t.Context(), cc, emptyCall); err != nil {

@@ -14,6 +14,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -37,7 +38,7 @@ func dialSlowly(t *testing.T) func() *grpc.ClientConn {
 	backends := xdstest.NewBackends(t, 4, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
 	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
-	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.RingHash(64, 64)), xdstest.Cluster("other", target, xdstest.RingHash(64, 64))}
+	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.RingHash(64, 64)), xdstest.Cluster("other", target, testplane.RingHash(64, 64))}
 	r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig(target, xdstest.Route("/other/", "other"), xdstest.Route("", target))}
 	set(t, control, r)
 	builder, err := integrate.NewBuilder(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})

@@ -222,7 +222,7 @@ const (
 // HeaderPresent and Present equals Invert.
 type HeaderMatch struct {
 	Name    string // lower case, never ending in -bin
-	Kind    HeaderMatchKind
+	Kind    headerMatchKind
 	String  StringMatch // HeaderString
 	Start   int64       // HeaderRange: Start ≤ value < End
 	End     int64
@@ -230,12 +230,12 @@ type HeaderMatch struct {
 	Invert  bool
 }
 
-// HeaderMatchKind enumerates the header matchers.
-type HeaderMatchKind uint8
+// headerMatchKind enumerates the header matchers.
+type headerMatchKind uint8
 
 // The header matchers.
 const (
-	HeaderString HeaderMatchKind = iota
+	HeaderString headerMatchKind = iota
 	HeaderRange
 	HeaderPresent
 )

@@ -18,7 +18,7 @@ type Env struct {
 	RequestHash func(ctx context.Context) (hash uint64, ok bool)
 	// RandomHashes has the hashes of RPCs that have nothing to hash. Without it any READY
 	// endpoint may serve such an RPC (A76), even if the policy names no header.
-	RandomHashes RandomHashes
+	RandomHashes randomHashes
 	// ChannelID is the hash of hash policies by channel id: a random word that is constant for
 	// the life of the channel (A42).
 	ChannelID uint64

@@ -63,11 +63,11 @@ type HashExplanation struct {
 	Sources []string
 	// Places are the positions of the hash: one for each locality, or one if the policy is
 	// flat. It is empty without a hash.
-	Places []HashPlace
+	Places []hashPlace
 }
 
-// A HashPlace is the place of a hash on a ring or in a table.
-type HashPlace struct {
+// A hashPlace is the place of a hash on a ring or in a table.
+type hashPlace struct {
 	Table    bool // Maglev
 	Position int  // of the entry or slot
 	Size     int  // entries or slots

@@ -300,7 +300,7 @@ func TestExplainRoutes(t *testing.T) {
 	ctx := context.WithValue(bg, headersKey{}, fakeHeaders{"k": {"v"}, "t-bin": {"b"}, "content-type": {"application/json"}})
 	checks, unmatched := s.ExplainRoutes(ctx, "/s/m")
 	type row struct {
-		failed      Condition
+		failed      condition
 		header      string
 		values      []string
 		probability float64

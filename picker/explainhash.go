@@ -221,13 +221,13 @@ func (s *Snapshot) hashSources(ctx context.Context, route int32, header string) 
 	return sources
 }
 
-const maxOrder = 8 // of HashPlace.Order
+const maxOrder = 8 // of hashPlace.Order
 
 // place returns the position of a hash in the group's ring or table, independent of connection
 // states.
-func (g *group) place(hash uint64) HashPlace {
+func (g *group) place(hash uint64) hashPlace {
 	h := g.hashing
-	p := HashPlace{Table: h.table != nil}
+	p := hashPlace{Table: h.table != nil}
 	add := func(host int) (more bool) {
 		if i := g.first + int32(host); !slices.Contains(p.Order, i) {
 			p.Order = append(p.Order, i)

@@ -14,19 +14,19 @@ type RouteCheck struct {
 	// Failed is the first condition that the RPC does not meet, in the order of Condition.
 	// Header and Values are set for ConditionHeader: the condition, and the values visible to
 	// routes, nil if the RPC lacks the header.
-	Failed Condition
+	Failed condition
 	Header *HeaderMatch
 	Values []string
 	// Probability is the probability that the RPC takes this route, and no earlier one.
 	Probability float64
 }
 
-// Condition is a kind of condition of a route.
-type Condition uint8
+// condition is a kind of condition of a route.
+type condition uint8
 
 // The conditions of a route. The fraction fails only if it is 0.
 const (
-	ConditionNone Condition = iota // all are met
+	ConditionNone condition = iota // all are met
 	ConditionPath
 	ConditionHeader
 	ConditionFraction

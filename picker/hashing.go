@@ -28,9 +28,9 @@ type hashing struct {
 	connecting  bool  // a host is CONNECTING
 }
 
-// RandomHashes provides the hashes of RPCs that have nothing to hash. Each is drawn once per
+// randomHashes provides the hashes of RPCs that have nothing to hash. Each is drawn once per
 // RPC rather than once per pick (A42). It must be safe for concurrent use.
-type RandomHashes interface {
+type randomHashes interface {
 	// Of returns the hash that is stored for the RPC of a context, or otherwise drawn, a random
 	// word. It stores drawn if wait is true: the RPC has to wait for the host of drawn, and will
 	// be picked again.
@@ -141,7 +141,7 @@ func (h *hashing) pickAny(r uint64) (host int, outcome Outcome) {
 // same word in each pick of an RPC. Drawing a new word until it points to a READY host would
 // give the hosts that connected first more than their share, and would find IDLE hosts one
 // after the other (√n of n on average).
-func (h *hashing) anywhere(hashes RandomHashes) bool { return h.header != "" || hashes == nil }
+func (h *hashing) anywhere(hashes randomHashes) bool { return h.header != "" || hashes == nil }
 
 // pickByHash picks in group g of cluster c, whose rule is byHash. It does not count the RPC,
 // which may have to wait.

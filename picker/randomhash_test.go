@@ -11,7 +11,7 @@ import (
 	"github.com/xdslb/xdslb/ringhash"
 )
 
-// keptHashes is the plainest RandomHashes: RPCs have contexts of their own.
+// keptHashes is the plainest randomHashes: RPCs have contexts of their own.
 type keptHashes map[context.Context]uint64
 
 func (k keptHashes) Of(ctx context.Context, drawn uint64, wait bool) uint64 {

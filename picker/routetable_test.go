@@ -99,7 +99,7 @@ func randomPath(rng *rand.Rand) string {
 func randomHeader(rng *rand.Rand) HeaderMatch {
 	return HeaderMatch{
 		Name:    pick(rng, "x", "y", "z", "u", "v", "w", "x-bin", "content-type"),
-		Kind:    HeaderMatchKind(rng.IntN(3)),
+		Kind:    headerMatchKind(rng.IntN(3)),
 		String:  randomString(rng),
 		Start:   rng.Int64N(4) - 1,
 		End:     rng.Int64N(8),

@@ -107,11 +107,11 @@ type LocalityRouting struct {
 	Reason  string     // why it is not in effect, or the share of RPCs that stay in the client's zone, and why
 	Own     LocalityID // of the client
 	// Localities are the localities of the active priority, by index; empty if not in effect.
-	Localities []LocalityShare
+	Localities []localityShare
 }
 
-// A LocalityShare is a locality's share of the RPCs, and its inputs.
-type LocalityShare struct {
+// A localityShare is a locality's share of the RPCs, and its inputs.
+type localityShare struct {
 	ID        LocalityID
 	Share     float64 // fraction of the RPCs of this client
 	Endpoints float64 // fraction of the READY endpoints
@@ -188,7 +188,7 @@ func (b *builder) zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *Lo
 		r.Reason += fmt.Sprintf("; routing_enabled is %.4g %%", 100*z.Enabled)
 	}
 	for i := range inputs {
-		r.Localities = append(r.Localities, LocalityShare{
+		r.Localities = append(r.Localities, localityShare{
 			ID: inputs[i].localities[0].ID, Share: shares[i], Endpoints: upstream[i], Fleet: fleet[i]})
 	}
 	return r

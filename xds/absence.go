@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-
-	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // This file handles resources that a server does not send, or has deleted. Methods report
@@ -57,7 +55,7 @@ func (t *subscriptions) expireLocked(sub *subscription) {
 		return
 	}
 	p.core.beginLocked(e.unavailable(), msgNotReceived, logFields{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
-	p.cache.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: eventlog.Missing, from: p.cfg})
+	p.cache.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: eventMissing, from: p.cfg})
 }
 
 // removedLocked is called when the server has deleted a resource (A53, A88).
@@ -71,14 +69,14 @@ func (t *subscriptions) removedLocked(sub *subscription) (changed bool) {
 		message += "; keeping the last version"
 	}
 	p.core.beginLocked(e.unavailable(), message, logFields{server: p.cfg, typ: t.typ, name: e.key.name, version: e.version, err: err})
-	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), keep: !p.cfg.FailOnDataErrors, kind: eventlog.Deleted, from: p.cfg})
+	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), keep: !p.cfg.FailOnDataErrors, kind: eventDeleted, from: p.cfg})
 }
 
 // absentLocked is called when the server does not have a resource.
 func (t *subscriptions) absentLocked(sub *subscription, err error) (changed bool) {
 	e, p := sub.entry, t.peer
 	p.core.beginLocked(e.unavailable(), msgNotReceived, logFields{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
-	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), keep: !p.cfg.FailOnDataErrors, kind: eventlog.Missing, from: p.cfg})
+	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), keep: !p.cfg.FailOnDataErrors, kind: eventMissing, from: p.cfg})
 }
 
 // deletionCounts reports whether a resource that the server deletes must not be used any

@@ -26,7 +26,7 @@ import (
 func TestAcquire(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		config := func(id string) *bootstrap.Config {
-			cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+id+`"}}`))
+			cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+id+`"}}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,11 +58,11 @@ func TestAcquire(t *testing.T) {
 		if fresh == a {
 			t.Error("a client that was closed was taken up again")
 		}
-		cancel := fresh.Watch("svc", "svc", &recorder{})
+		cancel := fresh.view().Watch("svc", "svc", &recorder{})
 		fresh.Release()
 		<-fresh.done
 		cancel()
-		fresh.Watch("svc", "svc", &recorder{})()
+		fresh.view().Watch("svc", "svc", &recorder{})()
 		if _, _, err := fresh.Conn(fresh.cfg.Servers[0].Key()); err == nil {
 			t.Error("a channel from a client that is closed")
 		}
@@ -77,7 +77,7 @@ func TestAcquireOptions(t *testing.T) {
 
 func acquireOptions(t *testing.T) {
 	t.Helper()
-	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+`"}}`))
+	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+`"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func acquireOptions(t *testing.T) {
 // the options of the next one.
 func TestCombinedOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+`"}}`))
+		cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+`"}}`))
 		if err != nil {
 			t.Fatal(err)
 		}

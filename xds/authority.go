@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
-	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // authorities holds the authorities of a Client (A47).
@@ -128,7 +127,7 @@ func (a *authority) checkLocked() {
 		next := a.chain[len(a.servers)]
 		a.core.logLocked(slog.LevelWarn, "xdslb: falling back to the next xDS server", logFields{server: last.cfg, typ: noType, err: last.err},
 			slog.String("next", next.URI))
-		recordLocked(newEvent(eventlog.Fallback, last.cfg, last.err), maps.Keys(a.entries))
+		recordLocked(newEvent(eventFallback, last.cfg, last.err), maps.Keys(a.entries))
 		a.useNextServerLocked()
 	}
 	if !a.exhaustedLocked() {
@@ -167,7 +166,7 @@ func (a *authority) respondedLocked(p *peer) {
 		return
 	}
 	s := a.servers[i]
-	recordLocked(newEvent(eventlog.Return, s.cfg, nil), maps.Keys(a.entries))
+	recordLocked(newEvent(eventReturn, s.cfg, nil), maps.Keys(a.entries))
 	for _, lower := range a.servers[i+1:] {
 		a.core.logLocked(slog.LevelInfo, "xdslb: xDS server recovered, leaving its fallback", logFields{server: s.cfg, typ: noType},
 			slog.String("left", lower.cfg.URI))

@@ -50,7 +50,7 @@ func newDirect(tb testing.TB) *direct { return newDirectWith(tb, Options{}) }
 
 func newDirectWith(tb testing.TB, opts Options) *direct {
 	tb.Helper()
-	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc("cp")+`], "node": {"id": "`+tb.Name()+`"}}`))
+	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc("cp")+`], "node": {"id": "`+tb.Name()+`"}}`))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func (c *cache) acceptLocked(e *entry, v acceptedVersion) (changed bool) {
 		}
 		return false
 	}
-	e.recordLocked(eventlog.Accepted, v.version, v.from, nil)
+	e.recordLocked(eventAccepted, v.version, v.from, nil)
 	c.changedLocked(e)
 	return true
 }
@@ -143,7 +143,7 @@ func (c *cache) resetLocked(e *entry) {
 // rejectLocked records that the latest version of a resource is invalid (A46), and reports whether
 // the entry changed.
 func (c *cache) rejectLocked(e *entry, err error, v rejectedVersion) (changed bool) {
-	changed = c.failLocked(e, failure{state: Nacked, err: err, drop: v.from.FailOnDataErrors, kind: eventlog.Rejected, version: v.version, from: v.from})
+	changed = c.failLocked(e, failure{state: Nacked, err: err, drop: v.from.FailOnDataErrors, kind: eventRejected, version: v.version, from: v.from})
 	e.rejected = &v
 	return changed
 }
@@ -209,7 +209,7 @@ func (c *cache) watchLocked(e *entry, w watcher, data any) {
 			e.source, err = c.sourceOf(e.key)
 		}
 		if err != nil {
-			c.failLocked(e, failure{state: Unknown, err: err, kind: eventlog.Missing})
+			c.failLocked(e, failure{state: Unknown, err: err, kind: eventMissing})
 			return
 		}
 	}

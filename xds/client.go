@@ -88,11 +88,6 @@ func (c *Client) close() {
 	}()
 }
 
-// Watch is View.Watch without an overlay and with the zero TargetOptions.
-func (c *Client) Watch(listener, authority string, w Watcher) (cancel func()) {
-	return View{client: c}.Watch(listener, authority, w)
-}
-
 // ResolveNow requests another lookup of the names of all LOGICAL_DNS clusters (A74). It does
 // not wait. gRPC calls it for each connection that fails or is lost, so it takes only O(names),
 // whatever the number of resources.

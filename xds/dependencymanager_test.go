@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -260,7 +261,7 @@ func TestLoadReporting(t *testing.T) {
 		if server := w.cluster(t, "svc").Leaves[0].Load.Server; server != "" {
 			t.Errorf("server = %q, want none (A27-CL-6)", server)
 		}
-		cp.serve(xdstest.Cluster("svc", "svc", xdstest.LoadReports()))
+		cp.serve(xdstest.Cluster("svc", "svc", testplane.LoadReports()))
 		key := w.cluster(t, "svc").Leaves[0].Load.Server
 		if want := h.c.cfg.Servers[0].Key(); key != want {
 			t.Errorf("server = %q, want %q", key, want)

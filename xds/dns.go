@@ -15,8 +15,6 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
-
-	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // lookups is the source of entries that hold the addresses of DNS names.
@@ -110,7 +108,7 @@ func (l *lookup) resolved(list []netip.AddrPort) {
 func (l *lookup) failed(err error) {
 	l.core.mu.Lock()
 	defer l.core.unlock()
-	l.cache.failLocked(l.e, failure{state: ReceivedError, err: fmt.Errorf("xdslb: resolving DNS name %q: %w", l.e.key.name, err), kind: eventlog.ErrorReceived})
+	l.cache.failLocked(l.e, failure{state: ReceivedError, err: fmt.Errorf("xdslb: resolving DNS name %q: %w", l.e.key.name, err), kind: eventErrorReceived})
 }
 
 // lookupConn receives the results of the resolver.

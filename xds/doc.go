@@ -115,7 +115,7 @@
 // The default is state of the world; the server feature xdslb.delta_ads in the bootstrap and
 // Options.Delta request the incremental variant. gRPC has no feature for it.
 // If a server answers UNIMPLEMENTED, the client switches to the other variant at once, and tries the
-// wanted one again with the first stream after five minutes. ServerStatus.Variant is the present
+// wanted one again with the first stream after five minutes. serverStatus.Variant is the present
 // variant. HTTP status 404 counts as UNIMPLEMENTED, since proxies return it for methods without a
 // route.
 //

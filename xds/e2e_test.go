@@ -39,7 +39,7 @@ func start(t testing.TB, opts xds.Options) (*xdstest.Server, *xds.Client) {
 	t.Helper()
 	checker := testplane.NewChecker(nil)
 	cp := xdstest.New(t, xdstest.Options{Server: []grpc.ServerOption{checker.ServerOption()}})
-	cfg, err := bootstrap.Parse("test", cp.Bootstrap(t.Name()))
+	cfg, err := bootstrap.Parser{}.Parse("test", cp.Bootstrap(t.Name()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ type outcome struct {
 
 func watch(c *xds.Client, target string) *latest {
 	l := &latest{calls: make(chan outcome, 1)}
-	l.cancel = c.Watch(target, target, l)
+	l.cancel = c.View(nil, "").Watch(target, target, l)
 	return l
 }
 
@@ -243,7 +243,7 @@ func TestConcurrentUse(t *testing.T) { variants(t, testConcurrentUse) }
 
 func testConcurrentUse(t *testing.T, opts xds.Options) {
 	cp, c := start(t, opts)
-	cfg, err := bootstrap.Parse("test", cp.Bootstrap(t.Name()))
+	cfg, err := bootstrap.Parser{}.Parse("test", cp.Bootstrap(t.Name()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestWithholdingServer(t *testing.T) {
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(srv, adsOnly{Server: sotw.NewServer(ctx, snapshots, nil)})
 	go srv.Serve(lis)
 	defer srv.Stop()
-	cfg, err := bootstrap.Parse("test", fmt.Appendf(nil, `{"node": {"id": "node"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]}`, lis.Addr()))
+	cfg, err := bootstrap.Parser{}.Parse("test", fmt.Appendf(nil, `{"node": {"id": "node"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]}`, lis.Addr()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestSnapshotCache(t *testing.T) {
 	go srv.Serve(lis)
 	defer srv.Stop()
 	// The server is not said to speak this variant: the client finds out.
-	cfg, err := bootstrap.Parse("test", fmt.Appendf(nil, `{"node": {"id": "node"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]}`, lis.Addr()))
+	cfg, err := bootstrap.Parser{}.Parse("test", fmt.Appendf(nil, `{"node": {"id": "node"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]}`, lis.Addr()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	cfg, err := bootstrap.Parse("example", cp.Bootstrap("example-node"))
+	cfg, err := bootstrap.Parser{}.Parse("example", cp.Bootstrap("example-node"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func Example() {
 	c := xds.Acquire(cfg, xds.Options{Linger: -1})
 	defer c.Release()
 	p := printer{told: make(chan struct{})}
-	cancel := c.Watch(listener, "greeter:50051", p)
+	cancel := c.View(nil, "").Watch(listener, "greeter:50051", p)
 	defer cancel()
 	<-p.told
 

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -286,7 +287,7 @@ func TestFallbackOnlyThereAnyMore(t *testing.T) {
 func TestLoadReportsFollow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, first, second := two(t)
-		resources := []proto.Message{listenerTo("svc", "svc"), routesTo("svc", "svc"), xdstest.Cluster("svc", "svc", xdstest.LoadReports()), endpointsAt("svc", 1)}
+		resources := []proto.Message{listenerTo("svc", "svc"), routesTo("svc", "svc"), xdstest.Cluster("svc", "svc", testplane.LoadReports()), endpointsAt("svc", 1)}
 		first.serve(resources...)
 		second.serve(resources...)
 		first.refuse(errRefused)

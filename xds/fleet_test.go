@@ -93,7 +93,7 @@ func (f *fleet) take() (attempts, opened []time.Time) {
 func newFleet(t *testing.T, clients int) *fleet {
 	f := &fleet{t: t, cp: newFake(t, "cp"), clients: make([]*Client, clients), watches: make([]*recorder, clients)}
 	f.cp.serve(targetOf("svc", 1)...)
-	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc("cp")+`]}`))
+	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc("cp")+`]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func newFleet(t *testing.T, clients int) *fleet {
 		f.clients[i] = newClient(cfg, opts)
 		f.clients[i].users = 1
 		f.watches[i] = &recorder{}
-		f.clients[i].Watch("svc", "svc", f.watches[i])
+		f.clients[i].view().Watch("svc", "svc", f.watches[i])
 	}
 	synctest.Wait()
 	if len(f.opened) != clients {

@@ -84,7 +84,7 @@ func newHarness(t testing.TB, opts Options, servers []string, extra string) *har
 func newClientHarness(t testing.TB, opts Options, servers []string, extra string) *harness {
 	t.Helper()
 	doc := fmt.Sprintf(`{"xds_servers": [%s], "node": {"id": "node-1", "cluster": %q}%s}`, strings.Join(servers, ","), t.Name(), extra)
-	cfg, err := bootstrap.Parse("test", []byte(doc))
+	cfg, err := bootstrap.Parser{}.Parse("test", []byte(doc))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,19 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
+// Kinds of events of an XdsClient, besides those of package eventlog.
+const (
+	eventAccepted      eventlog.Kind = "Accepted"      // a resource, or the addresses of a DNS name, changed
+	eventRejected      eventlog.Kind = "Rejected"      // a version of a resource is invalid
+	eventDeleted       eventlog.Kind = "Deleted"       // a server deleted a resource
+	eventMissing       eventlog.Kind = "Missing"       // a server did not send a resource in time
+	eventErrorReceived eventlog.Kind = "ErrorReceived" // a server sent an error in place of a resource, or DNS failed
+	eventConnected     eventlog.Kind = "Connected"     // a stream received its first response
+	eventStreamFailed  eventlog.Kind = "StreamFailed"  // a stream ended, or could not be opened
+	eventFallback      eventlog.Kind = "Fallback"      // Server is unreachable; the next one is used
+	eventReturn        eventlog.Kind = "Return"        // Server recovered; its fallbacks are no longer used
+)
+
 // newEvent returns an event that happens now. from and err may be nil.
 func newEvent(kind eventlog.Kind, from *bootstrap.Server, err error) *eventlog.Event {
 	e := &eventlog.Event{Time: time.Now(), Kind: kind}

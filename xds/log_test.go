@@ -171,7 +171,7 @@ func TestLogBlocked(t *testing.T) {
 // that is not nil; and that whoever comes with another is told once.
 func TestLoggerIsShared(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+`"}}`))
+		cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+`"}}`))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -342,8 +342,8 @@ func (p *patched) logLocked(before []overlay.Outcome) {
 	}
 }
 
-// Patched is a form of a resource with the patches of an overlay.
-type Patched struct {
+// patchedForm is a form of a resource with the patches of an overlay.
+type patchedForm struct {
 	// Outcomes has an element for each patch that applies to the resource.
 	Outcomes []overlay.Outcome
 	// Raw is the patched resource; nil without KeepBytes, and if no patch changes it.
@@ -351,7 +351,7 @@ type Patched struct {
 }
 
 // statusLocked returns the form of the resource; not ok before the first one.
-func (p *patched) statusLocked() (s Patched, ok bool) {
+func (p *patched) statusLocked() (s patchedForm, ok bool) {
 	if p.made == nil {
 		return s, false
 	}

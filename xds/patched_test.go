@@ -21,9 +21,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/overlay"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // bothVariants runs a test in a bubble for each variant of ADS.
@@ -125,7 +125,7 @@ func TestOverlaysShareStream(t *testing.T) {
 		}
 		advance(time.Second)
 		limited := clusterTo("svc", "svc")
-		xdstest.MaxRequests(7)(limited)
+		testplane.MaxRequests(7)(limited)
 		cp.serve(limited)
 		if got, want := first.must(t).Received, plain.must(t).Received; want.IsZero() || !got.Equal(want) || first.cluster(t, "svc").Leaves[0].MaxRequests != 7 {
 			t.Errorf("the configuration with patches was received at %v, want %v", got, want)

@@ -86,14 +86,14 @@ func (p *pool) closeAllLocked() {
 func (p *pool) serverStatsLocked(cfg *bootstrap.Server) *serverStats {
 	r := p.stats[cfg.Key()]
 	if r == nil {
-		r = &serverStats{status: ServerStatus{URI: cfg.URI, Description: cfg.String(), Key: cfg.Key()}}
+		r = &serverStats{status: serverStatus{URI: cfg.URI, Description: cfg.String(), Key: cfg.Key()}}
 		p.stats[cfg.Key()] = r
 	}
 	return r
 }
 
 // statusesLocked returns the status of the servers that have been used, in order.
-func (p *pool) statusesLocked() (all []ServerStatus) {
+func (p *pool) statusesLocked() (all []serverStatus) {
 	for _, cfg := range p.order {
 		if r := p.stats[cfg.Key()]; r != nil {
 			s := r.status

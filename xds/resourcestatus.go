@@ -14,14 +14,14 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// OldStyle is the Authority of resources whose names are not xdstp names, as in A78.
-const OldStyle = "#old"
+// oldStyle is the Authority of resources whose names are not xdstp names, as in A78.
+const oldStyle = "#old"
 
 // ResourceStatus is the status of a resource (A40).
 type ResourceStatus struct {
 	Type resource.Type
 	Name string
-	// Authority is the authority of an xdstp name, which may be empty, or OldStyle for other names.
+	// Authority is the authority of an xdstp name, which may be empty, or "#old" for other names.
 	Authority string
 
 	State State
@@ -48,17 +48,17 @@ type ResourceStatus struct {
 
 	// Patched has the forms of the resource with overlays that targets use. In
 	// View.TargetResources it has the one of the target.
-	Patched []Patched
+	Patched []patchedForm
 	// Unpatched means that a target uses the resource as it was received.
 	Unpatched bool
 
 	// Rejected is the latest version if that is invalid (State is Nacked), and the
 	// zero value otherwise: A40's error_state.
-	Rejected RejectedVersion
+	Rejected rejectedStatus
 }
 
-// RejectedVersion is an invalid version of a resource.
-type RejectedVersion struct {
+// rejectedStatus is an invalid version of a resource.
+type rejectedStatus struct {
 	Version string
 	Time    time.Time // when it last arrived
 	Server  string    // URI of the server that sent it
@@ -107,14 +107,14 @@ func (e *entry) statusLocked() ResourceStatus {
 		s := p.base.statusLocked()
 		s.Patched, s.Unpatched = nil, p.key == keepKey
 		if form, ok := p.statusLocked(); ok {
-			s.Patched = []Patched{form}
+			s.Patched = []patchedForm{form}
 		}
 		return s
 	}
 	s := ResourceStatus{
 		Type:      e.key.typ,
 		Name:      e.key.name,
-		Authority: OldStyle,
+		Authority: oldStyle,
 		State:     e.state,
 		Since:     e.entered,
 		Err:       e.err,
@@ -140,7 +140,7 @@ func (e *entry) statusLocked() ResourceStatus {
 		}
 	}
 	if r := e.rejected; r != nil {
-		s.Rejected = RejectedVersion{Version: r.version, Time: r.at, Server: r.from.URI, Err: e.err}
+		s.Rejected = rejectedStatus{Version: r.version, Time: r.at, Server: r.from.URI, Err: e.err}
 	}
 	return s
 }

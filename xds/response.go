@@ -292,7 +292,7 @@ func (r *response) applyErrorsLocked() {
 		err := fmt.Errorf("xdslb: %v resource %q: xDS server %q reports %v: %s", t.typ, sub.entry.key.name, p.cfg.URI, code, eventlog.Cut(re.GetErrorDetail().GetMessage()))
 		data := code == codes.NotFound || code == codes.PermissionDenied
 		p.core.beginLocked(sub.entry.unavailable(), "xdslb: xDS server reports an error for a resource", logFields{server: p.cfg, typ: t.typ, name: sub.entry.key.name, err: err})
-		r.changedLocked(sub.entry, p.cache.failLocked(sub.entry, failure{state: ReceivedError, err: err, transient: !data, drop: data && p.cfg.FailOnDataErrors, kind: eventlog.ErrorReceived, from: p.cfg}))
+		r.changedLocked(sub.entry, p.cache.failLocked(sub.entry, failure{state: ReceivedError, err: err, transient: !data, drop: data && p.cfg.FailOnDataErrors, kind: eventErrorReceived, from: p.cfg}))
 	}
 }
 

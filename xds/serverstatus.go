@@ -10,8 +10,8 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// ServerStatus is the status of an xDS server. Counts are since the start of the client.
-type ServerStatus struct {
+// serverStatus is the status of an xDS server. Counts are since the start of the client.
+type serverStatus struct {
 	URI string
 	// Description is the URI with the types of credentials and the features, since two
 	// servers of a bootstrap may differ in these only.
@@ -45,11 +45,11 @@ type ServerStatus struct {
 	// or the first stream could not be opened.
 	Failures uint64
 
-	Types [resource.NumTypes]TypeStatus // by resource.Type
+	Types [resource.NumTypes]typeStatus // by resource.Type
 }
 
-// TypeStatus counts the messages from and to a server about one resource type.
-type TypeStatus struct {
+// typeStatus counts the messages from and to a server about one resource type.
+type typeStatus struct {
 	Messages uint64 // responses
 	Bytes    uint64 // of responses, as protobuf
 	// Valid and Invalid are A78's grpc.xds_client.resource_updates_valid and
@@ -68,7 +68,7 @@ type TypeStatus struct {
 //	 │            failed           └───────responded──────────┘   │
 //	 └────────────────────────────────────────────────────────────┘
 type serverStats struct {
-	status       ServerStatus
+	status       serverStatus
 	displacement displacement
 	gone         bool // not connected, without a failure so far: see away
 }

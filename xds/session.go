@@ -164,7 +164,7 @@ func (s *session) endedLocked(responded bool, err error) {
 	if s.core.combined.spread > s.core.opts.BackoffBase {
 		s.stats.away()
 	}
-	s.recordLocked(eventlog.StreamFailed, err)
+	s.recordLocked(eventStreamFailed, err)
 }
 
 // failedLocked is called when the server cannot be reached: the connection or the stream
@@ -172,7 +172,7 @@ func (s *session) endedLocked(responded bool, err error) {
 func (s *session) failedLocked(err error) {
 	s.err = err
 	if s.stats.ended(err) {
-		s.recordLocked(eventlog.StreamFailed, err)
+		s.recordLocked(eventStreamFailed, err)
 	}
 	s.stats.failed()
 	for a := range s.users {
@@ -184,7 +184,7 @@ func (s *session) failedLocked(err error) {
 func (s *session) respondedLocked() {
 	s.switched = false
 	s.reachedLocked()
-	s.recordLocked(eventlog.Connected, nil)
+	s.recordLocked(eventConnected, nil)
 	for a := range s.users {
 		a.respondedLocked(&s.peer)
 	}

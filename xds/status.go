@@ -74,7 +74,7 @@ func (c *Client) CountResources() map[ResourceKind]int {
 
 // Servers returns the servers of the bootstrap that the client has used, in the order of the
 // bootstrap; servers of authorities follow, by the names of the authorities.
-func (c *Client) Servers() []ServerStatus {
+func (c *Client) Servers() []serverStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pool.statusesLocked()

@@ -32,7 +32,7 @@ func TestClients(t *testing.T) {
 		before := len(Clients())
 		var want []*Client
 		for i := range 5 {
-			cfg, err := bootstrap.Parse("test", []byte(fmt.Sprintf(`{"xds_servers": [%s], "node": {"id": "%s %d"}}`, serverDoc("nowhere"), t.Name(), i)))
+			cfg, err := bootstrap.Parser{}.Parse("test", []byte(fmt.Sprintf(`{"xds_servers": [%s], "node": {"id": "%s %d"}}`, serverDoc("nowhere"), t.Name(), i)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,7 +113,7 @@ func TestStatusRejected(t *testing.T) {
 		h.watch("svc")
 		synctest.Wait()
 		at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
-		if s := statusOf(h.c, lds, "svc"); s.State != Requested || !s.Asked.Equal(at(1)) || !s.Since.Equal(at(1)) || !s.Watched || s.Authority != OldStyle {
+		if s := statusOf(h.c, lds, "svc"); s.State != Requested || !s.Asked.Equal(at(1)) || !s.Since.Equal(at(1)) || !s.Watched || s.Authority != oldStyle {
 			t.Errorf("status = %+v", s)
 		}
 		for _, m := range targetOf("svc", 1)[:3] {
@@ -122,7 +122,7 @@ func TestStatusRejected(t *testing.T) {
 		}
 		advance(time.Second)
 		cp.send(eds, "1", endpointsAt("svc", 1))
-		if s := statusOf(h.c, eds, "svc"); s.State != Acked || s.Version != "1" || !s.Updated.Equal(at(2)) || !s.Since.Equal(at(2)) || !s.Asked.Equal(at(1)) || s.Rejected != (RejectedVersion{}) {
+		if s := statusOf(h.c, eds, "svc"); s.State != Acked || s.Version != "1" || !s.Updated.Equal(at(2)) || !s.Since.Equal(at(2)) || !s.Asked.Equal(at(1)) || s.Rejected != (rejectedStatus{}) {
 			t.Errorf("accepted: %+v", s)
 		}
 		advance(time.Second)
@@ -138,7 +138,7 @@ func TestStatusRejected(t *testing.T) {
 		}
 		advance(time.Second)
 		cp.send(eds, "4", endpointsAt("svc", 1))
-		if s := statusOf(h.c, eds, "svc"); s.State != Acked || s.Version != "4" || !s.Updated.Equal(at(2)) || !s.Since.Equal(at(5)) || s.Rejected != (RejectedVersion{}) {
+		if s := statusOf(h.c, eds, "svc"); s.State != Acked || s.Version != "4" || !s.Updated.Equal(at(2)) || !s.Since.Equal(at(5)) || s.Rejected != (rejectedStatus{}) {
 			t.Errorf("accepted again: %+v", s)
 		}
 	})
@@ -154,7 +154,7 @@ func TestStatusRejectedDrops(t *testing.T) {
 			t.Errorf("status = %+v", s)
 		}
 		cp.send(cds, "10")
-		if s := statusOf(h.c, cds, "svc"); s.Rejected != (RejectedVersion{}) {
+		if s := statusOf(h.c, cds, "svc"); s.Rejected != (rejectedStatus{}) {
 			t.Errorf("status = %+v", s)
 		}
 	})
@@ -166,7 +166,7 @@ func TestStatusAuthority(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHarness(t, Options{}, []string{serverDoc("cp")}, `, "authorities": {"known": {}, "": {}}`)
 		for name, want := range map[string]string{
-			"plain": OldStyle,
+			"plain": oldStyle,
 			"xdstp:///envoy.config.listener.v3.Listener/x":        "",
 			"xdstp://known/envoy.config.listener.v3.Listener/x":   "known",
 			"xdstp://unknown/envoy.config.listener.v3.Listener/x": "unknown",
@@ -228,7 +228,7 @@ func TestServers(t *testing.T) {
 		h := newHarness(t, Options{Linger: -1}, []string{serverDoc("one"), serverDoc("two")}, "")
 		one, two := h.servers["one"], h.servers["two"]
 		begin := time.Now()
-		status := func(i int) ServerStatus { synctest.Wait(); return h.c.Servers()[i] }
+		status := func(i int) serverStatus { synctest.Wait(); return h.c.Servers()[i] }
 		if got := h.c.Servers(); len(got) != 0 {
 			t.Errorf("servers = %+v before anybody watches", got)
 		}
@@ -290,7 +290,7 @@ func TestServersCounts(t *testing.T) {
 		h.watch("svc")
 		cp.send(lds, "1", listenerTo("svc", "r"))
 		cp.send(rds, "1", routesTo("r", "a", "b"))
-		check := func(what string, want TypeStatus) {
+		check := func(what string, want typeStatus) {
 			t.Helper()
 			got := h.c.Servers()[0].Types[cds]
 			want.Bytes, want.Requests = got.Bytes, got.Requests
@@ -299,16 +299,16 @@ func TestServersCounts(t *testing.T) {
 			}
 		}
 		cp.send(cds, "1", clusterTo("a", "a"), clusterTo("b", "b"), clusterTo("unasked", "c"))
-		check("two that somebody asked for", TypeStatus{Messages: 1, Valid: 2})
+		check("two that somebody asked for", typeStatus{Messages: 1, Valid: 2})
 		cp.send(cds, "2", clusterTo("a", "a"), clusterTo("b", "b"))
-		check("the same again", TypeStatus{Messages: 2, Valid: 4})
+		check("the same again", typeStatus{Messages: 2, Valid: 4})
 		cp.send(cds, "3", clusterTo("a", "a"), badCluster("b"))
-		check("an invalid one", TypeStatus{Messages: 3, Valid: 5, Invalid: 1, NACKs: 1})
+		check("an invalid one", typeStatus{Messages: 3, Valid: 5, Invalid: 1, NACKs: 1})
 		advance(time.Minute)
 		cp.respond(cds, &discoveryv3.DiscoveryResponse{VersionInfo: "4", Nonce: "n", Resources: []*anypb.Any{
 			wrap(clusterTo("a", "a")), wrap(clusterTo("b", "b")), wrap(clusterTo("a", "a")), {TypeUrl: "nonsense"},
 		}})
-		check("a double and a nameless one", TypeStatus{Messages: 4, Valid: 7, Invalid: 3, NACKs: 2})
+		check("a double and a nameless one", typeStatus{Messages: 4, Valid: 7, Invalid: 3, NACKs: 2})
 		msg := &discoveryv3.DiscoveryResponse{VersionInfo: "5", Nonce: "m", TypeUrl: cds.URL()}
 		before := h.c.Servers()[0].Types[cds]
 		cp.respond(cds, proto.CloneOf(msg))

@@ -13,7 +13,7 @@ import (
 type subscriptions struct {
 	peer   *peer
 	typ    resource.Type
-	counts *TypeStatus // of the server
+	counts *typeStatus // of the server
 
 	subs  map[string]*subscription // by canonical name
 	dirty bool                     // a request is due

@@ -6,8 +6,6 @@ package xds
 import (
 	"fmt"
 	"time"
-
-	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // liveLocked starts the time to live of a resource that was received just now; 0 is unlimited.
@@ -22,7 +20,7 @@ func (t *subscriptions) liveLocked(sub *subscription, ttl time.Duration) {
 		err := fmt.Errorf("xdslb: %v resource %q of xDS server %q was not renewed within its time to live of %v", t.typ, e.key.name, p.cfg.URI, ttl)
 		p.core.beginLocked(e.unavailable(), "xdslb: resource TTL expired", logFields{server: p.cfg, typ: t.typ, name: e.key.name, version: version, err: err})
 		sub.received, t.lapsed = false, true
-		p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: true, lapsed: true, kind: eventlog.Deleted, from: p.cfg})
+		p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: true, lapsed: true, kind: eventDeleted, from: p.cfg})
 		p.notify() // the server may be pausing while no resource is missing
 		sub.user.checkLocked()
 	})

@@ -42,7 +42,7 @@ func TestNotFound(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = server.Serve(lis) }()
 	defer func() { _ = server.Close(); <-ended }()
-	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [{"server_uri": "`+lis.Addr().String()+`",
+	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [{"server_uri": "`+lis.Addr().String()+`",
 		"channel_creds": [{"type": "insecure"}], "server_features": ["xdslb.delta_ads"]}], "node": {"id": "node"}}`))
 	if err != nil {
 		t.Fatal(err)

@@ -150,7 +150,7 @@ func startWirePlane(b *testing.B) string {
 
 // startWireClient returns a function that waits for the next update.
 func startWireClient(b *testing.B, addr string) func() {
-	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc(addr)+`], "node": {"id": "wire"}}`))
+	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc(addr)+`], "node": {"id": "wire"}}`))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func newWorld(t testing.TB, opts Options, drops, federated bool, servers int) *w
 	}
 	chain := strings.Join(docs, ",")
 	slices.Reverse(docs)
-	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+chain+`], "node": {"id": "`+t.Name()+`"},
+	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+chain+`], "node": {"id": "`+t.Name()+`"},
 		"authorities": {"here": {}, "other": {"xds_servers": [`+strings.Join(docs, ",")+`]}}}`))
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/balancer/roundrobin"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -40,7 +41,7 @@ type Policy struct {
 
 	// Cluster is the configuration by the control plane for Ours and Stock; empty means
 	// ROUND_ROBIN.
-	Cluster []xdstest.ClusterOption
+	Cluster []testplane.ClusterOption
 	// ServiceConfig is the configuration of channels without xDS: a policy by its name in
 	// gRPC's registry, ours or another. Endpoints have their nominal speed as weight.
 	ServiceConfig string
@@ -92,11 +93,11 @@ func Policies() []Policy {
 	}{
 		{Policy{Name: "round_robin", Kernel: snapshots(edf, false)},
 			newBalancerKernel(roundrobin.Name, `{}`)},
-		{Policy{Name: "least_request", Cluster: []xdstest.ClusterOption{xdstest.LeastRequest(2)},
+		{Policy{Name: "least_request", Cluster: []testplane.ClusterOption{testplane.LeastRequest(2)},
 			Kernel: snapshots(least, false)},
 			newBalancerKernel(leastrequest.Name, `{"choiceCount":2}`)},
-		{Policy{Name: "client_wrr", Cluster: []xdstest.ClusterOption{clientWRR}, Reports: true}, nil},
-		{Policy{Name: "ring_hash", Cluster: []xdstest.ClusterOption{xdstest.RingHash(4096, 4096)}, Hashed: true, Only: []string{homogeneous}}, nil},
+		{Policy{Name: "client_wrr", Cluster: []testplane.ClusterOption{clientWRR}, Reports: true}, nil},
+		{Policy{Name: "ring_hash", Cluster: []testplane.ClusterOption{testplane.RingHash(4096, 4096)}, Hashed: true, Only: []string{homogeneous}}, nil},
 	} {
 		ours, stock := p.Policy, p.Policy
 		ours.Impl, stock.Impl, stock.Kernel = Ours, Stock, p.stock
@@ -104,29 +105,29 @@ func Policies() []Policy {
 	}
 	latency := picker.Policy{Kind: picker.PolicyLeastLatency, Latency: &picker.LeastLatency{Decay: 10 * time.Second}}
 	for _, impl := range []Impl{Stock, Ours} {
-		list = append(list, Policy{Impl: impl, Name: "client_wrr, errors not reported", Cluster: []xdstest.ClusterOption{clientWRR}, Reports: true, HidesErrors: true, Only: []string{oneFailsFast}})
+		list = append(list, Policy{Impl: impl, Name: "client_wrr, errors not reported", Cluster: []testplane.ClusterOption{clientWRR}, Reports: true, HidesErrors: true, Only: []string{oneFailsFast}})
 	}
 	return append(slices.Concat(list, zoneAware(), slowStarts(), retryRows()),
 		Policy{Impl: Anchor, Name: "peak_ewma", Kernel: peakEWMAKernel, ServiceConfig: `{"loadBalancingConfig":[{"` + peakEWMAPolicy + `":{}}]}`},
 		Policy{Impl: Ours, Name: "least_latency", Kernel: snapshots(latency, false), Cluster: leastLatency("10s")},
 		Policy{Impl: Ours, Name: "least_latency of 3 s", Cluster: leastLatency("3s"), Only: []string{threeSlow, "antagonists", "cold caches", rollingRestart}},
-		Policy{Impl: Ours, Name: "prequal", Cluster: []xdstest.ClusterOption{prequal(0, 3, 1)}, Server: answersProbes},
-		Policy{Impl: Ours, Name: "prequal, 1 probe", Cluster: []xdstest.ClusterOption{prequal(0, 1, .25)}, Server: answersProbes, Only: []string{homogeneous, threeSlow}},
-		Policy{Impl: Ours, Name: "prequal, synchronous", Cluster: []xdstest.ClusterOption{prequal(3, 3, 1)}, Server: answersProbes},
+		Policy{Impl: Ours, Name: "prequal", Cluster: []testplane.ClusterOption{prequal(0, 3, 1)}, Server: answersProbes},
+		Policy{Impl: Ours, Name: "prequal, 1 probe", Cluster: []testplane.ClusterOption{prequal(0, 1, .25)}, Server: answersProbes, Only: []string{homogeneous, threeSlow}},
+		Policy{Impl: Ours, Name: "prequal, synchronous", Cluster: []testplane.ClusterOption{prequal(3, 3, 1)}, Server: answersProbes},
 		Policy{Impl: Ours, Name: "edf", Weights: true, Kernel: snapshots(edf, true), Only: []string{generations}},
-		Policy{Impl: Ours, Name: "least_request by weight", Weights: true, Kernel: snapshots(least, true), Only: []string{generations}, Cluster: []xdstest.ClusterOption{xdstest.LeastRequest(2)}},
+		Policy{Impl: Ours, Name: "least_request by weight", Weights: true, Kernel: snapshots(least, true), Only: []string{generations}, Cluster: []testplane.ClusterOption{testplane.LeastRequest(2)}},
 	)
 }
 
 // leastLatency returns least latency with a time constant of the decay.
-func leastLatency(decay string) []xdstest.ClusterOption {
-	return []xdstest.ClusterOption{xdstest.Policies(xdstest.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": decay}))}
+func leastLatency(decay string) []testplane.ClusterOption {
+	return []testplane.ClusterOption{xdstest.Policies(xdstest.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": decay}))}
 }
 
 // clientWRR weighs endpoints by their load reports (A58), with A58's defaults except for the
 // blackout period, which would exceed the warm-up.
 func clientWRR(c *clusterv3.Cluster) {
-	xdstest.Policies(xdstest.WrrLocality(&clientwrrv3.ClientSideWeightedRoundRobin{
+	xdstest.Policies(testplane.WrrLocality(&clientwrrv3.ClientSideWeightedRoundRobin{
 		BlackoutPeriod:     durationpb.New(2 * time.Second),
 		WeightUpdatePeriod: durationpb.New(time.Second),
 	}))(c)
@@ -137,8 +138,8 @@ func slowStarts() []Policy {
 	start := &commonv3.SlowStartConfig{SlowStartWindow: durationpb.New(5 * time.Second)}
 	return []Policy{
 		{Impl: Ours, Name: "round_robin, slow start", Only: []string{rollingRestart},
-			Cluster: []xdstest.ClusterOption{xdstest.Policies(&roundrobinv3.RoundRobin{SlowStartConfig: start})}},
+			Cluster: []testplane.ClusterOption{xdstest.Policies(&roundrobinv3.RoundRobin{SlowStartConfig: start})}},
 		{Impl: Ours, Name: "least_request, slow start", Only: []string{rollingRestart},
-			Cluster: []xdstest.ClusterOption{xdstest.Policies(&leastrequestv3.LeastRequest{SlowStartConfig: start})}},
+			Cluster: []testplane.ClusterOption{xdstest.Policies(&leastrequestv3.LeastRequest{SlowStartConfig: start})}},
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // This file has fleets in which the number of attempts matters more than their target: attempts
@@ -85,9 +85,9 @@ func retryRows() []Policy {
 	return append(list,
 		Policy{Impl: Stock, Name: retries, Route: retry, Only: again},
 		Policy{Impl: Ours, Name: retries, Route: retry, Only: again},
-		Policy{Impl: Ours, Name: budgeted, Route: retry, Only: again, Cluster: []xdstest.ClusterOption{retryBudget}},
-		Policy{Impl: Stock, Name: limited, Only: []string{surge}, Cluster: []xdstest.ClusterOption{xdstest.MaxRequests(4)}},
-		Policy{Impl: Ours, Name: limited, Only: []string{surge}, Cluster: []xdstest.ClusterOption{xdstest.MaxRequests(4)}},
+		Policy{Impl: Ours, Name: budgeted, Route: retry, Only: again, Cluster: []testplane.ClusterOption{retryBudget}},
+		Policy{Impl: Stock, Name: limited, Only: []string{surge}, Cluster: []testplane.ClusterOption{testplane.MaxRequests(4)}},
+		Policy{Impl: Ours, Name: limited, Only: []string{surge}, Cluster: []testplane.ClusterOption{testplane.MaxRequests(4)}},
 	)
 }
 

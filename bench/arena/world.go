@@ -136,7 +136,7 @@ func (w *world) serve() error {
 // service returns the resources of a service with all servers.
 func (w *world) service(name string, zones []xdstest.Locality) xdstest.Resources {
 	r := xdstest.Service(name, zones...)
-	r.Clusters[0] = xdstest.Cluster(name, name, append([]xdstest.ClusterOption{xdstest.MaxRequests(1 << 30)}, w.policy.Cluster...)...)
+	r.Clusters[0] = xdstest.Cluster(name, name, append([]testplane.ClusterOption{testplane.MaxRequests(1 << 30)}, w.policy.Cluster...)...)
 	route := r.Routes[0].VirtualHosts[0].Routes[0]
 	if w.policy.Hashed {
 		testplane.HashHeader(route, hashHeader)

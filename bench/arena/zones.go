@@ -13,6 +13,7 @@ import (
 	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -57,8 +58,8 @@ func zoneAware() []Policy {
 	}
 	config := integrate.Config{LocalCluster: clientsName}
 	list := []Policy{
-		{Name: "round_robin, zone-aware", Config: config, Cluster: []xdstest.ClusterOption{xdstest.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: locality})}},
-		{Name: "least_request, zone-aware", Config: config, Cluster: []xdstest.ClusterOption{xdstest.Policies(&leastrequestv3.LeastRequest{LocalityLbConfig: locality})}},
+		{Name: "round_robin, zone-aware", Config: config, Cluster: []testplane.ClusterOption{xdstest.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: locality})}},
+		{Name: "least_request, zone-aware", Config: config, Cluster: []testplane.ClusterOption{xdstest.Policies(&leastrequestv3.LeastRequest{LocalityLbConfig: locality})}},
 	}
 	for i := range list {
 		list[i].Impl, list[i].Only = Ours, []string{threeZones, slowZone}

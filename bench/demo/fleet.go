@@ -6,6 +6,7 @@ package demo
 import (
 	"fmt"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -70,7 +71,7 @@ func (f *fleet) push() error {
 	}
 	r := xdstest.Service(target, ls...)
 	if f.drop > 0 {
-		xdstest.Drop(r.Endpoints[0], "demo-throttle", f.drop)
+		testplane.Drop(r.Endpoints[0], "demo-throttle", f.drop)
 	}
 	return f.control.Set(r)
 }

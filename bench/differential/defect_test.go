@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -68,13 +69,13 @@ var (
 		},
 	}
 	clusterDefects = map[string]func(c *clusterv3.Cluster){
-		"ring beyond 8M":     func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; xdstest.RingHash(1<<24, 1<<25)(c) },
-		"ring min above max": func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; xdstest.RingHash(100, 10)(c) },
+		"ring beyond 8M":     func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; testplane.RingHash(1<<24, 1<<25)(c) },
+		"ring min above max": func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; testplane.RingHash(100, 10)(c) },
 		"lb_policy CLUSTER_PROVIDED": func(c *clusterv3.Cluster) {
 			c.LoadBalancingPolicy = nil
 			c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
 		},
-		"least of 1":      func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; xdstest.LeastRequest(1)(c) },
+		"least of 1":      func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; testplane.LeastRequest(1)(c) },
 		"no known policy": xdstest.Policies(xdstest.TypedStruct("nobody.Knows", nil)),
 		"no policy":       xdstest.Policies(),
 		"lrs not self": func(c *clusterv3.Cluster) {

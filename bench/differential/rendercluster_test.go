@@ -18,17 +18,18 @@ import (
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // proto is the cluster as CDS has it.
 func (c *cluster) proto(addrs map[string]netip.AddrPort) *clusterv3.Cluster {
-	var opts []xdstest.ClusterOption
+	var opts []testplane.ClusterOption
 	if c.maxRequests != 0 {
-		opts = append(opts, xdstest.MaxRequests(c.maxRequests))
+		opts = append(opts, testplane.MaxRequests(c.maxRequests))
 	}
 	if c.loadReports {
-		opts = append(opts, xdstest.LoadReports())
+		opts = append(opts, testplane.LoadReports())
 	}
 	if opt := policyOption(c.policy); opt != nil {
 		opts = append(opts, opt)
@@ -59,22 +60,22 @@ func (c *cluster) proto(addrs map[string]netip.AddrPort) *clusterv3.Cluster {
 }
 
 // policyOption sets an LB policy; nil is ROUND_ROBIN.
-func policyOption(policy string) xdstest.ClusterOption {
+func policyOption(policy string) testplane.ClusterOption {
 	switch policy {
 	case leastRequest:
-		return xdstest.LeastRequest(2)
+		return testplane.LeastRequest(2)
 	case ringHash:
-		return xdstest.RingHash(64, 1024)
+		return testplane.RingHash(64, 1024)
 	case wrrRoundRobin:
-		return xdstest.Policies(xdstest.WrrLocality(&roundrobinv3.RoundRobin{}))
+		return xdstest.Policies(testplane.WrrLocality(&roundrobinv3.RoundRobin{}))
 	case wrrRandom:
-		return xdstest.Policies(xdstest.WrrLocality(&randomv3.Random{}, &roundrobinv3.RoundRobin{}))
+		return xdstest.Policies(testplane.WrrLocality(&randomv3.Random{}, &roundrobinv3.RoundRobin{}))
 	case wrrLeastRequest:
-		return xdstest.Policies(xdstest.WrrLocality(&leastrequestv3.LeastRequest{ChoiceCount: wrapperspb.UInt32(3)}))
+		return xdstest.Policies(testplane.WrrLocality(&leastrequestv3.LeastRequest{ChoiceCount: wrapperspb.UInt32(3)}))
 	case wrrPickFirst:
-		return xdstest.Policies(xdstest.WrrLocality(&pickfirstv3.PickFirst{}))
+		return xdstest.Policies(testplane.WrrLocality(&pickfirstv3.PickFirst{}))
 	case clientWeightedRR:
-		return xdstest.Policies(xdstest.WrrLocality(&clientwrrv3.ClientSideWeightedRoundRobin{}))
+		return xdstest.Policies(testplane.WrrLocality(&clientwrrv3.ClientSideWeightedRoundRobin{}))
 	case plainRoundRobin:
 		return xdstest.Policies(&roundrobinv3.RoundRobin{})
 	case pickFirst:

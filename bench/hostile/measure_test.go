@@ -57,7 +57,7 @@ func measure(t *testing.T, s *scenario, d time.Duration) (f figures) {
 	t.Helper()
 	once := d == 0
 	server := start(t, s, once)
-	cfg, err := bootstrap.Parse("hostile", fmt.Appendf(nil, `{"xds_servers": [{"server_uri": "passthrough:///%s", "channel_creds": [{"type": "insecure"}]}], "node": {"id": "n"}}`, server.addr))
+	cfg, err := bootstrap.Parser{}.Parse("hostile", fmt.Appendf(nil, `{"xds_servers": [{"server_uri": "passthrough:///%s", "channel_creds": [{"type": "insecure"}]}], "node": {"id": "n"}}`, server.addr))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,9 +4,14 @@
 package testplane
 
 import (
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -53,6 +58,64 @@ func HashHeader(r *routev3.Route, header string) *routev3.Route {
 		},
 	})
 	return r
+}
+
+// A ClusterOption changes a cluster.
+type ClusterOption = func(*clusterv3.Cluster)
+
+// LoadReports enables LRS, with the server that serves the cluster.
+func LoadReports() ClusterOption {
+	return func(c *clusterv3.Cluster) {
+		c.LrsServer = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: new(corev3.SelfConfigSource)}}
+	}
+}
+
+// MaxRequests sets the circuit breaker (A32).
+func MaxRequests(n uint32) ClusterOption {
+	return func(c *clusterv3.Cluster) {
+		c.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
+			Priority: corev3.RoutingPriority_DEFAULT, MaxRequests: wrapperspb.UInt32(n),
+		}}}
+	}
+}
+
+// RingHash sets policy RING_HASH (A42).
+func RingHash(minSize, maxSize uint64) ClusterOption {
+	return func(c *clusterv3.Cluster) {
+		c.LbPolicy = clusterv3.Cluster_RING_HASH
+		c.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{
+			MinimumRingSize: wrapperspb.UInt64(minSize), MaximumRingSize: wrapperspb.UInt64(maxSize),
+		}}
+	}
+}
+
+// LeastRequest sets policy LEAST_REQUEST (A48).
+func LeastRequest(choices uint32) ClusterOption {
+	return func(c *clusterv3.Cluster) {
+		c.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
+		c.LbConfig = &clusterv3.Cluster_LeastRequestLbConfig_{LeastRequestLbConfig: &clusterv3.Cluster_LeastRequestLbConfig{
+			ChoiceCount: wrapperspb.UInt32(choices),
+		}}
+	}
+}
+
+// WrrLocality returns A52's policy that draws a locality first, and leaves its endpoints to the
+// first of the policies that a client supports.
+func WrrLocality(policies ...proto.Message) proto.Message {
+	c := xdstest.Cluster("", "", xdstest.Policies(policies...))
+	return &wrrlocalityv3.WrrLocality{EndpointPickingPolicy: c.GetLoadBalancingPolicy()}
+}
+
+// Drop adds a drop category to a load assignment, and returns it.
+func Drop(cla *endpointv3.ClusterLoadAssignment, category string, perMillion uint32) *endpointv3.ClusterLoadAssignment {
+	if cla.Policy == nil {
+		cla.Policy = new(endpointv3.ClusterLoadAssignment_Policy)
+	}
+	cla.Policy.DropOverloads = append(cla.Policy.DropOverloads, &endpointv3.ClusterLoadAssignment_Policy_DropOverload{
+		Category:       category,
+		DropPercentage: &typev3.FractionalPercent{Numerator: perMillion, Denominator: typev3.FractionalPercent_MILLION},
+	})
+	return cla
 }
 
 // anyOf wraps m. It returns nil if m cannot be encoded, for example with a string that is not

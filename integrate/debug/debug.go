@@ -30,12 +30,12 @@ import (
 // A Document is the JSON document that a Handler serves.
 type Document struct {
 	Time     time.Time                `json:"time"`
-	Process  Process                  `json:"process"`
+	Process  process                  `json:"process"`
 	Channels []integrate.TargetStatus `json:"channels"` // without idle channels
 }
 
-// Process identifies the process of the channels.
-type Process struct {
+// process identifies the process of the channels.
+type process struct {
 	Program string `json:"program"`
 	PID     int    `json:"pid"`
 	Host    string `json:"host,omitempty"`
@@ -50,14 +50,14 @@ func (o Options) Handler() http.Handler {
 	host, _ := os.Hostname() // optional
 	return &handler{
 		hosts:   slices.Clone(o.Hosts),
-		process: Process{filepath.Base(os.Args[0]), os.Getpid(), host},
+		process: process{filepath.Base(os.Args[0]), os.Getpid(), host},
 		now:     time.Now,
 	}
 }
 
 type handler struct {
 	hosts   []string // see Options
-	process Process
+	process process
 	now     func() time.Time
 }
 

@@ -172,7 +172,7 @@ func TestPage(t *testing.T) {
 	weighted[1].Weight = 3
 	r := xdstest.Service("orders", xdstest.Locality{Place: xdstest.Place{Region: "eu", Zone: "a"}, Endpoints: weighted},
 		xdstest.Locality{Priority: 1, Endpoints: []xdstest.Endpoint{{Addr: netip.MustParseAddrPort("192.0.2.1:1")}}})
-	xdstest.Drop(r.Endpoints[0], "none", 0)
+	testplane.Drop(r.Endpoints[0], "none", 0)
 	cc := dial(t, start(t, r), "orders")
 	h := Handler()
 	if page := get(t, h, "", http.StatusOK); !strings.Contains(page, "xds:///orders") || !strings.Contains(page, "192.0.2.1:1") {
@@ -243,7 +243,7 @@ func TestExplain(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
 	r.Routes[0].VirtualHosts[0].Routes = append(r.Routes[0].VirtualHosts[0].Routes[:0], testplane.HashHeader(xdstest.Route("/shop.Cart/", "orders"), "user"))
-	r.Clusters[0] = xdstest.Cluster("orders", "orders", xdstest.RingHash(10, 100))
+	r.Clusters[0] = xdstest.Cluster("orders", "orders", testplane.RingHash(10, 100))
 	r.Routes[0].VirtualHosts[0].Routes = append(r.Routes[0].VirtualHosts[0].Routes, xdstest.Route("", "orders"))
 	dial(t, start(t, r), "orders")
 	h := Handler()
@@ -280,7 +280,7 @@ func TestHostile(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	shape := func(name string) (page string, elements []string) {
 		r := xdstest.Service(name, xdstest.Locality{Place: xdstest.Place{Region: name, Zone: name}, Endpoints: xdstest.BackendEndpoints(backends...)})
-		xdstest.Drop(r.Endpoints[0], name, 0)
+		testplane.Drop(r.Endpoints[0], name, 0)
 		r.Listeners[0].Name = "t"
 		r.Routes[0].VirtualHosts[0].Routes[0].Name = name
 		cc := dial(t, start(t, r), "t")

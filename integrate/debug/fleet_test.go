@@ -91,7 +91,7 @@ func catalog() xdstest.Resources {
 		localities = append(localities, l)
 	}
 	r := xdstest.Service("catalog", localities...)
-	r.Clusters[0] = xdstest.Cluster("catalog", "", xdstest.RingHash(20_000, 20_000))
+	r.Clusters[0] = xdstest.Cluster("catalog", "", testplane.RingHash(20_000, 20_000))
 	r.Routes[0] = xdstest.RouteConfig("catalog", testplane.HashHeader(xdstest.Route("", "catalog"), "user"))
 	return r
 }

@@ -23,7 +23,7 @@ const maxChannels = 200 // rows of the table of channels
 // page is the data of the template.
 type page struct {
 	Time    time.Time
-	Process Process
+	Process process
 	Error   string // of the request
 	Total   int    // channels
 	Failing int    // channels with errors

@@ -17,8 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// A Load is the load of a server. It implements [stats.Handler], through which it observes the
-// server's RPCs. A Load is safe for concurrent use, and several servers of a process that share
+// A Load is the load of a server, whose RPCs it observes (see ServerOption). A Load is safe for concurrent use, and several servers of a process that share
 // resources should share one. It must not be copied.
 type Load struct {
 	start     time.Time // times are nanoseconds since start
@@ -33,7 +32,10 @@ type Load struct {
 func NewLoad() *Load { return &Load{start: time.Now()} }
 
 // ServerOption returns the option with which a server reports its RPCs to the Load.
-func (l *Load) ServerOption() grpc.ServerOption { return grpc.StatsHandler(l) }
+func (l *Load) ServerOption() grpc.ServerOption { return grpc.StatsHandler(observer{l}) }
+
+// An observer passes the RPCs of a server to its Load.
+type observer struct{ *Load }
 
 // SetWeight sets the relative capacity of the server: a server with weight 2 is as busy with 6
 // RPCs in flight as one with weight 1 is with 3. A value that is not positive and finite counts
@@ -83,30 +85,30 @@ func (c *counted) Value(key any) any {
 }
 
 // uncounted are the services whose RPCs do not count.
-var uncounted = []string{"/" + ServiceName + "/", "/grpc.health.", "/grpc.reflection."}
+var uncounted = []string{"/" + serviceName + "/", "/grpc.health.", "/grpc.reflection."}
 
 // TagRPC implements stats.Handler.
-func (l *Load) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+func (l observer) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
 	for _, prefix := range uncounted {
 		if strings.HasPrefix(info.FullMethodName, prefix) {
 			return ctx
 		}
 	}
-	return &counted{ctx, l, -1}
+	return &counted{ctx, l.Load, -1}
 }
 
 // HandleRPC implements stats.Handler.
-func (l *Load) HandleRPC(ctx context.Context, s stats.RPCStats) {
+func (l observer) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	switch s := s.(type) {
 	case *stats.Begin:
 		if s.IsClientStream || s.IsServerStream || s.Client {
 			return
 		}
-		if c, ok := ctx.Value(countedKey{l}).(*counted); ok {
+		if c, ok := ctx.Value(countedKey{l.Load}).(*counted); ok {
 			c.found = l.inFlight.Add(1) - 1
 		}
 	case *stats.End:
-		if c, ok := ctx.Value(countedKey{l}).(*counted); ok && c.found >= 0 {
+		if c, ok := ctx.Value(countedKey{l.Load}).(*counted); ok && c.found >= 0 {
 			l.inFlight.Add(-1)
 			l.ended(c.found, s)
 		}
@@ -132,17 +134,17 @@ func (l *Load) ended(found int64, s *stats.End) {
 }
 
 // TagConn implements stats.Handler.
-func (l *Load) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (l observer) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
 // HandleConn implements stats.Handler.
-func (l *Load) HandleConn(context.Context, stats.ConnStats) {}
+func (l observer) HandleConn(context.Context, stats.ConnStats) {}
 
 // Register registers a service that answers probes with the Load.
 func Register(s grpc.ServiceRegistrar, l *Load) { s.RegisterService(&serviceDesc, l) }
 
 // serviceDesc is equivalent to the output of protoc-gen-go-grpc.
 var serviceDesc = grpc.ServiceDesc{
-	ServiceName: ServiceName,
+	ServiceName: serviceName,
 	HandlerType: (*reporter)(nil),
 	Methods: []grpc.MethodDesc{{MethodName: "Load", Handler: func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		in := new(emptypb.Empty)

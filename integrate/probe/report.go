@@ -5,10 +5,10 @@ package probe
 
 import "fmt"
 
-// ServiceName and Method name the RPC of a probe.
+// serviceName and Method name the RPC of a probe.
 const (
-	ServiceName = "xdslb.probe.v1.Probe"
-	Method      = "/" + ServiceName + "/Load"
+	serviceName = "xdslb.probe.v1.Probe"
+	Method      = "/" + serviceName + "/Load"
 )
 
 // A Report is the load of a server. The tags make it the protobuf message of the package

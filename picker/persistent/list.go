@@ -38,11 +38,11 @@ type chunk[T any] struct {
 // of chunks longer, and every change copies that list.
 const maxChunk = 85
 
-// Span is the half-open range [From, To) of items of a list.
-type Span struct{ From, To int }
+// span is the half-open range [From, To) of items of a list.
+type span struct{ From, To int }
 
 // Len returns the number of items.
-func (s Span) Len() int { return s.To - s.From }
+func (s span) Len() int { return s.To - s.From }
 
 // Of returns a list of items.
 func Of[T comparable](items ...T) List[T] {
@@ -125,30 +125,14 @@ func (l List[T]) Same(m List[T]) bool {
 	return len(l.chunks) == len(m.chunks) && (len(l.chunks) == 0 || &l.chunks[0] == &m.chunks[0])
 }
 
-// Equal reports whether l and m have equal items. O(Len) at most.
-func Equal[T comparable](l, m List[T]) bool {
-	if l.Len() != m.Len() {
-		return false
-	}
-	if l.Same(m) {
-		return true
-	}
-	for i, x := range l.All() {
-		if *x != *m.At(i) {
-			return false
-		}
-	}
-	return true
-}
-
 // Since returns an iterator over the differences from another version: the items was of other
 // were replaced by the items is of l. One of the two spans may be empty. All items outside the
 // spans are equal and in the same order. The comparison is by chunk, so some items within the
 // spans may also be equal. O(Len/21) plus the differences.
 //
 // All items of two unrelated lists differ.
-func (l List[T]) Since(other List[T]) iter.Seq2[Span, Span] {
-	return func(yield func(was, is Span) bool) {
+func (l List[T]) Since(other List[T]) iter.Seq2[span, span] {
+	return func(yield func(was, is span) bool) {
 		if l.Same(other) {
 			return
 		}
@@ -175,7 +159,7 @@ func (l List[T]) Since(other List[T]) iter.Seq2[Span, Span] {
 func (c chunk[T]) same(as chunk[T]) bool { return &c.items[0] == &as.items[0] }
 
 // span returns the items of the chunks [k, n).
-func (l List[T]) span(k, n int) Span { return Span{l.start(k), l.start(n)} }
+func (l List[T]) span(k, n int) span { return span{l.start(k), l.start(n)} }
 
 // Replace returns a list in which the items [i, j) are replaced by others, like slices.Replace:
 // it can change, insert and remove items. It copies up to two chunks, or up to four if they are

@@ -59,9 +59,6 @@ func (l slowList) checkSince(t *testing.T, what string, before slowList) {
 	if got = append(got, before.items[kept:]...); !slices.Equal(got, l.items) {
 		t.Fatalf("%s: the differences lead from %v to %v, want %v", what, before.items, got, l.items)
 	}
-	if Equal(l.List, before.List) != slices.Equal(l.items, before.items) {
-		t.Fatalf("%s: wrong result of Equal for %v and %v", what, l.items, before.items)
-	}
 }
 
 // change returns the next version: a few items replaced by others, removed, or many inserted.

@@ -21,8 +21,8 @@ import (
 	"github.com/xdslb/xdslb/xds/internal/files"
 )
 
-// Certs are the contents of the files of a CertFiles.
-type Certs struct {
+// certs are the contents of the files of a CertFiles.
+type certs struct {
 	// Roots are the certificates for verifying the server.
 	Roots Roots
 	// Identity is the client's certificate and key, or nil.
@@ -77,12 +77,12 @@ func (l *CertLoader) warn(read time.Time, err error) {
 	go logger.Warn("xdslb: reading TLS files failed, keeping the previous contents", "read", read, "error", err)
 }
 
-// Load returns the current certificates. If the files cannot be read, or are being replaced, it
+// load returns the current certificates. If the files cannot be read, or are being replaced, it
 // returns the previous certificates and tries again at the next call. It fails only if there
 // are no previous ones. It returns when ctx ends, even if reading a file takes longer, and
 // after two seconds if there are previous certificates. The result is shared, and must not be
 // modified.
-func (l *CertLoader) Load(ctx context.Context) (*Certs, error) {
+func (l *CertLoader) load(ctx context.Context) (*certs, error) {
 	roots, err := l.LoadRoots(ctx)
 	if err != nil {
 		return nil, err
@@ -91,15 +91,15 @@ func (l *CertLoader) Load(ctx context.Context) (*Certs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Certs{roots, identity}, nil
+	return &certs{roots, identity}, nil
 }
 
-// LoadRoots is Load for the roots only.
+// LoadRoots is load for the roots only.
 func (l *CertLoader) LoadRoots(ctx context.Context) (Roots, error) {
 	return l.roots.get(ctx, cmp.Or(l.files.SPIFFEBundleMapFile, l.files.CACertificateFile), l.files.RefreshInterval, l.files.readRoots, func(Roots) bool { return true }, l.warn)
 }
 
-// LoadIdentity is Load for the client's certificate and key only. An expired certificate is
+// LoadIdentity is load for the client's certificate and key only. An expired certificate is
 // read again regardless of its age.
 func (l *CertLoader) LoadIdentity(ctx context.Context) (*tls.Certificate, error) {
 	return l.identity.get(ctx, l.files.CertificateFile, l.files.RefreshInterval, l.files.readIdentity, func(c *tls.Certificate) bool {
@@ -258,7 +258,7 @@ func (r Roots) Verify(chain []*x509.Certificate, system bool) error {
 	}
 	opts := x509.VerifyOptions{Roots: r.Pool, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	if r.TrustDomains != nil {
-		domain, err := TrustDomain(chain[0])
+		domain, err := trustDomain(chain[0])
 		if err != nil {
 			return fmt.Errorf("roots depend on the trust domain, and %w", err)
 		}

@@ -24,7 +24,7 @@ import (
 
 // A Config is a validated bootstrap document.
 //
-// The zero value is not useful; use [Parse] or [Load]. A Config and everything it points to are
+// The zero value is not useful; use [Parser.Parse] or [Parser.Load]. A Config and everything it points to are
 // immutable and safe for concurrent use; callers must not modify them. It holds no resources,
 // so there is nothing to close.
 type Config struct {
@@ -35,7 +35,7 @@ type Config struct {
 	Servers []*Server
 	// Authorities maps authorities to their settings for xdstp resources (A47). The empty name
 	// is for resources without one.
-	Authorities map[string]*Authority
+	Authorities map[string]*authorityServers
 	// DefaultListenerTemplate is the template for the Listener name of targets
 	// without an authority; see ListenerName.
 	DefaultListenerTemplate string
@@ -51,8 +51,8 @@ type Config struct {
 	warned      atomic.Bool // of unusable certificate providers
 }
 
-// An Authority is an entry of authorities (A47).
-type Authority struct {
+// An authorityServers is an entry of authorities (A47).
+type authorityServers struct {
 	// Servers is the authority's fallback chain, or Config.Servers if the authority lists no
 	// servers.
 	Servers []*Server

@@ -247,7 +247,7 @@ func (p *parse) tryCall(entry value, c creds[CallBuilder]) (needsSecurity bool) 
 }
 
 func (p *parse) badConfig(entry value, name string, err error) {
-	p.add(&Error{
+	p.add(&parseError{
 		Path:    entry.field("config").path,
 		Problem: fmt.Sprintf("is not accepted by credentials of type %q: %v", name, err),
 		Fix:     "see the documentation of that type",

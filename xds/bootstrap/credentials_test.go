@@ -129,7 +129,7 @@ func TestCallCredsNeedSecurity(t *testing.T) {
 		if (err == nil) != tt.ok {
 			t.Errorf("%+v: error %v", tt, err)
 		}
-		var e *Error
+		var e *parseError
 		if errors.As(err, &e) && e.Path != "$.xds_servers[0].call_creds[0].type" {
 			t.Errorf("%+v: error at %s", tt, e.Path)
 		}

@@ -9,7 +9,7 @@
 // The bootstrap document is the only input of an xDS client that is written by hand, often
 // through three layers of templates, and it fails before there is a control plane to report to.
 // A mistake in it is an outage of everything the process calls, so the most important quality
-// is the error message: every [Error] names the source (file or environment variable), the
+// is the error message: every parseError names the source (file or environment variable), the
 // position (a JSON path, or line and column if the text is not JSON), the rule, and the remedy.
 // All mistakes of a document are reported at once, since finding them one rollout at a time is
 // slow.

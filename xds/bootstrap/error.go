@@ -12,10 +12,10 @@ import (
 	"unicode/utf8"
 )
 
-// An Error describes a mistake in a bootstrap document, its position, and its remedy. Functions
+// An parseError describes a mistake in a bootstrap document, its position, and its remedy. Functions
 // of this package that report several errors join them like [errors.Join], so errors.As finds
 // the first, which should be fixed first.
-type Error struct {
+type parseError struct {
 	// Source describes the origin of the document: "file /etc/xds.json", "environment variable
 	// GRPC_XDS_BOOTSTRAP_CONFIG", or the source passed to Parse.
 	Source string
@@ -32,7 +32,7 @@ type Error struct {
 }
 
 // Error formats the fields as one line.
-func (e *Error) Error() string {
+func (e *parseError) Error() string {
 	var b strings.Builder
 	b.WriteString("xdslb: bootstrap: ")
 	b.WriteString(e.Source)
@@ -49,7 +49,7 @@ func (e *Error) Error() string {
 
 // Unwrap returns the underlying error of the operating system or of a credentials builder, or
 // nil.
-func (e *Error) Unwrap() error { return e.cause }
+func (e *parseError) Unwrap() error { return e.cause }
 
 // maxErrors limits the length of a report: the tenth mistake of a document is most often a
 // consequence of the first.
@@ -62,7 +62,7 @@ type errorList struct {
 	more   int // number of errors beyond maxErrors
 }
 
-func (l *errorList) add(e *Error) {
+func (l *errorList) add(e *parseError) {
 	if len(l.errs) == maxErrors {
 		l.more++
 		return
@@ -73,7 +73,7 @@ func (l *errorList) add(e *Error) {
 
 // fail records that the value at v violates a rule.
 func (l *errorList) fail(v value, problem, fix string) {
-	l.add(&Error{Path: v.path, Value: v.excerpt(), Problem: problem, Fix: fix})
+	l.add(&parseError{Path: v.path, Value: v.excerpt(), Problem: problem, Fix: fix})
 }
 
 // err returns nil, the only error, or all errors joined.
@@ -90,7 +90,7 @@ func (l *errorList) err() error {
 
 // syntaxError describes a JSON syntax error. It uses only the position, since the texts of
 // encoding/json differ between Go versions.
-func syntaxError(source string, data []byte, err error) *Error {
+func syntaxError(source string, data []byte, err error) *parseError {
 	// Offset counts the bytes read, including the invalid one. At the end of the text there is
 	// no invalid byte.
 	offset := len(data)
@@ -98,7 +98,7 @@ func syntaxError(source string, data []byte, err error) *Error {
 	if errors.As(err, &s) && !strings.HasPrefix(s.Error(), "unexpected end") {
 		offset = min(max(int(s.Offset)-1, 0), len(data))
 	}
-	e := &Error{Source: source, Path: position(data[:offset]), Problem: "is not JSON: the text ends too early", cause: err}
+	e := &parseError{Source: source, Path: position(data[:offset]), Problem: "is not JSON: the text ends too early", cause: err}
 	if offset < len(data) {
 		r, _ := utf8.DecodeRune(data[offset:])
 		e.Problem = fmt.Sprintf("is not JSON: unexpected %q", r)

@@ -4,14 +4,13 @@
 package bootstrap_test
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-func ExampleParse() {
-	c, err := bootstrap.Parse("example", []byte(`{
+func ExampleParser_Parse() {
+	c, err := bootstrap.Parser{}.Parse("example", []byte(`{
 		"xds_servers": [
 			{
 				"server_uri": "istiod.istio-system.svc:15012",
@@ -38,35 +37,19 @@ func ExampleParse() {
 }
 
 // All mistakes are reported at once; the first is the one to fix first.
-func ExampleError() {
-	_, err := bootstrap.Parse("file /etc/xds.json", []byte(`{
+func ExampleParser_Parse_errors() {
+	_, err := bootstrap.Parser{}.Parse("file /etc/xds.json", []byte(`{
 		"xds_servers": [{"server_uri": "xds.example.com:443", "channel_creds": [{"type": "tls", "config": {"refresh_interval": "10m"}}]}],
 		"node": {"id": 7}
 	}`))
 	fmt.Println(err)
-
-	var e *bootstrap.Error
-	if errors.As(err, &e) {
-		fmt.Println()
-		fmt.Println("source: ", e.Source)
-		fmt.Println("path:   ", e.Path)
-		fmt.Println("value:  ", e.Value)
-		fmt.Println("problem:", e.Problem)
-		fmt.Println("fix:    ", e.Fix)
-	}
 	// Output:
 	// xdslb: bootstrap: file /etc/xds.json: $.xds_servers[0].channel_creds[0].config.refresh_interval: must be a duration in the JSON format of google.protobuf.Duration (it is "10m"); write seconds, such as "600s" or "0.5s"
 	// xdslb: bootstrap: file /etc/xds.json: $.node.id: must be a string, not a number (it is 7); put a string there, between double quotes
-	//
-	// source:  file /etc/xds.json
-	// path:    $.xds_servers[0].channel_creds[0].config.refresh_interval
-	// value:   "10m"
-	// problem: must be a duration in the JSON format of google.protobuf.Duration
-	// fix:     write seconds, such as "600s" or "0.5s"
 }
 
 func ExampleConfig_ListenerName() {
-	c, err := bootstrap.Parse("example", []byte(`{
+	c, err := bootstrap.Parser{}.Parse("example", []byte(`{
 		"xds_servers": [{"server_uri": "xds.example.com:443", "channel_creds": [{"type": "tls"}]}],
 		"authorities": {
 			"partner": {"xds_servers": [{"server_uri": "xds.partner.example:443", "channel_creds": [{"type": "tls"}]}]}

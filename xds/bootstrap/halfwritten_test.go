@@ -32,7 +32,7 @@ func TestHalfWritten(t *testing.T) {
 	for n := range max(len(roots), len(chain)) {
 		write(t, files.CACertificateFile, roots[:min(n, len(roots))])
 		write(t, files.CertificateFile, chain[:min(n, len(chain))])
-		certs, err := NewCertLoader(files).Load(t.Context())
+		certs, err := NewCertLoader(files).load(t.Context())
 		if err != nil {
 			continue
 		}
@@ -50,12 +50,12 @@ func TestHalfWritten(t *testing.T) {
 	l := NewCertLoader(files)
 	write(t, files.CACertificateFile, roots)
 	write(t, files.CertificateFile, chain)
-	if _, err := l.Load(t.Context()); err != nil {
+	if _, err := l.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	write(t, files.CACertificateFile, roots[:len(roots)-40])
 	write(t, files.CertificateFile, chain[:len(chain)-40])
-	certs, err := l.Load(t.Context())
+	certs, err := l.load(t.Context())
 	if err != nil || len(certs.Identity.Certificate) != 2 {
 		t.Fatalf("%v: the previous contents are not kept", err)
 	}

@@ -60,12 +60,12 @@ func (c *Config) ServersFor(resource string) ([]*Server, error) {
 	return a.Servers, nil
 }
 
-func (c *Config) unknownAuthority(authority, problem string) *Error {
+func (c *Config) unknownAuthority(authority, problem string) *parseError {
 	fix := fmt.Sprintf("add %q to it, or check the spelling", authority)
 	if n := len(c.Authorities); 0 < n && n <= 8 {
 		fix += fmt.Sprintf("; it has %q", slices.Sorted(maps.Keys(c.Authorities)))
 	}
-	return &Error{Source: c.Source, Path: "$.authorities", Problem: problem, Fix: fix}
+	return &parseError{Source: c.Source, Path: "$.authorities", Problem: problem, Fix: fix}
 }
 
 const xdstp = "xdstp:"
@@ -95,9 +95,9 @@ func resourceAuthority(name string) (authority string, ok bool) {
 }
 
 // authority reads an entry of authorities.
-func (p *parse) authority(entry value, name string, defaults []*Server) *Authority {
+func (p *parse) authority(entry value, name string, defaults []*Server) *authorityServers {
 	const fix = "write an object; {} is enough to use the top-level servers"
-	a := &Authority{Servers: defaults}
+	a := &authorityServers{Servers: defaults}
 	if !p.isObject(entry, fix) {
 		return a
 	}

@@ -118,7 +118,7 @@ func TestResourceAuthority(t *testing.T) {
 func TestUnknownAuthority(t *testing.T) {
 	c := mustParse(t, federation)
 	_, err := c.ServersFor("xdstp://xds.authority.community/t/i")
-	var e *Error
+	var e *parseError
 	if !errors.As(err, &e) || e.Path != "$.authorities" || e.Source != "test" || e.Fix == "" {
 		t.Errorf("ServersFor an unknown authority: %#v", err)
 	}

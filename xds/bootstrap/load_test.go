@@ -30,7 +30,7 @@ func TestLoad(t *testing.T) {
 	} {
 		t.Setenv(envFile, tt.file)
 		t.Setenv(envText, tt.text)
-		c, err := Load()
+		c, err := Parser{}.Load()
 		if err != nil {
 			t.Errorf("Load with %+v: %v", tt, err)
 			continue
@@ -68,11 +68,11 @@ func TestLoadFails(t *testing.T) {
 			}
 			t.Setenv(envFile, tt.file)
 			t.Setenv(envText, tt.text)
-			c, err := Load()
+			c, err := Parser{}.Load()
 			if err == nil {
 				t.Fatalf("Load succeeded: %v", c)
 			}
-			var e *Error
+			var e *parseError
 			ok := errors.As(err, &e)
 			if !ok || e.Source == "" || e.Problem == "" || e.Fix == "" {
 				t.Errorf("incomplete: %#v", err)

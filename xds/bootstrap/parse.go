@@ -34,12 +34,6 @@ type Parser struct {
 	CertPlugin func(name string, config json.RawMessage) error
 }
 
-// Parse is Parser.Parse for the built-in types of credentials.
-func Parse(source string, data []byte) (*Config, error) { return Parser{}.Parse(source, data) }
-
-// Load is Parser.Load for the built-in types of credentials.
-func Load() (*Config, error) { return Parser{}.Load() }
-
 // Names of the environment variables that Load reads.
 const (
 	envFile = "GRPC_XDS_BOOTSTRAP"
@@ -54,7 +48,7 @@ func (p Parser) Load() (*Config, error) {
 		source := "file " + name
 		data, err := files.Read(name, maxSize)
 		if err != nil {
-			e := &Error{Source: source, Problem: "cannot be read: " + err.Error(), Fix: "make " + envFile + " the path of the bootstrap document, which this process must be able to read", cause: err}
+			e := &parseError{Source: source, Problem: "cannot be read: " + err.Error(), Fix: "make " + envFile + " the path of the bootstrap document, which this process must be able to read", cause: err}
 			if strings.HasPrefix(strings.TrimSpace(name), "{") {
 				e.Source = "environment variable " + envFile
 				e.Problem = "must be the path of a file, but contains JSON"
@@ -67,7 +61,7 @@ func (p Parser) Load() (*Config, error) {
 	if text := os.Getenv(envText); text != "" {
 		return p.Parse("environment variable "+envText, []byte(text))
 	}
-	return nil, &Error{
+	return nil, &parseError{
 		Source:  "environment",
 		Problem: "there is no xDS bootstrap: neither " + envFile + " nor " + envText + " is set",
 		Fix:     "set " + envFile + " to the path of a bootstrap file, or " + envText + " to its text",
@@ -75,7 +69,7 @@ func (p Parser) Load() (*Config, error) {
 }
 
 // Parse parses a bootstrap document. The source, such as "file /etc/xds.json", is used in
-// messages only. If the document is invalid, the error is an *Error or several of them joined.
+// messages only. If the document is invalid, the error lists all problems, each with the path of the field and a remedy.
 func (p Parser) Parse(source string, data []byte) (*Config, error) {
 	root, err := decode(source, data)
 	if err != nil {
@@ -133,7 +127,7 @@ func (p *parse) certPlugin(name string, config json.RawMessage) error {
 // config reads the document, starting with the most important parts, because the first mistake
 // found is the first reported.
 func (p *parse) config(root value) *Config {
-	c := &Config{Source: p.source, Authorities: make(map[string]*Authority), CertProviders: make(map[string]CertProvider)}
+	c := &Config{Source: p.source, Authorities: make(map[string]*authorityServers), CertProviders: make(map[string]CertProvider)}
 	if !p.isObject(root, `write an object with at least "xds_servers"`) {
 		return c
 	}
@@ -241,7 +235,7 @@ func (p *parse) node(v value) (nodeDoc, *structpb.Struct) {
 	}
 	metadata, err := structpb.NewStruct(n.Metadata)
 	if err != nil {
-		p.add(&Error{Path: m.path, Problem: "cannot be sent: " + err.Error(), Fix: "remove what the message complains about", cause: err})
+		p.add(&parseError{Path: m.path, Problem: "cannot be sent: " + err.Error(), Fix: "remove what the message complains about", cause: err})
 	}
 	return n, metadata
 }

@@ -81,14 +81,14 @@ func read(t testing.TB, name string) []byte {
 }
 
 // mistakes returns the errors that err joins, without the "and n more".
-func mistakes(t testing.TB, err error) (list []*Error) {
+func mistakes(t testing.TB, err error) (list []*parseError) {
 	t.Helper()
 	all := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		all = joined.Unwrap()
 	}
 	for _, err := range all {
-		if e, ok := err.(*Error); ok {
+		if e, ok := err.(*parseError); ok {
 			list = append(list, e)
 		} else if !strings.Contains(err.Error(), " more") {
 			t.Errorf("error %q is a %T, want *Error", err, err)
@@ -144,7 +144,7 @@ func TestIgnored(t *testing.T) {
 			t.Errorf("%s: %q, %v", filepath.Base(name), c.Ignored, err)
 		}
 	}
-	c, err := Parse("test", []byte(`{
+	c, err := Parser{}.Parse("test", []byte(`{
 		"xds_servers": [{
 			"server_uri": "a", "server_feature": [], "server_features": ["xds_v3", "xdslb.delta_ads", "xdslb.delta", 3],
 			"channel_creds": [{"type": "tls", "config": {"ca_file": "x", "ca_certificate_file": "y"}, "options": {}}]
@@ -222,7 +222,7 @@ func TestServerFeatures(t *testing.T) {
 // parse1 parses a document with one server that has the given features.
 func parse1(t *testing.T, features string) *Server {
 	t.Helper()
-	c, err := Parse("test", []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "insecure"}], "server_features": `+features+`}]}`))
+	c, err := Parser{}.Parse("test", []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "insecure"}], "server_features": `+features+`}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func parse1(t *testing.T, features string) *Server {
 // A27-BOOT-2, A47, A71: chains keep their order, and equal servers are one, regardless of their
 // spelling, unused credentials and unknown features.
 func TestServersAreShared(t *testing.T) {
-	c, err := Parse("test", read(t, "testdata/good/fallback_and_duplicates.json"))
+	c, err := Parser{}.Parse("test", read(t, "testdata/good/fallback_and_duplicates.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestTooLarge(t *testing.T) {
 	data := []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "insecure"}]}]}`)
 	for _, size := range []int{maxSize, maxSize + 1} {
 		text := append(slices.Clone(data), strings.Repeat(" ", size-len(data))...)
-		_, err := Parse("test", text)
+		_, err := Parser{}.Parse("test", text)
 		if got, want := err != nil, size > maxSize; got != want {
 			t.Errorf("%d bytes: error %v, want error: %v", size, err, want)
 		}
@@ -264,7 +264,7 @@ func TestDeep(t *testing.T) {
 	for _, depth := range []int{1000, 9000, 100_000} {
 		text := `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "insecure"}]}], "node": {"metadata": {"a": ` +
 			strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth) + `}}}`
-		if c, err := Parse("test", []byte(text)); err == nil && c.Node().GetMetadata() == nil {
+		if c, err := (Parser{}.Parse("test", []byte(text))); err == nil && c.Node().GetMetadata() == nil {
 			t.Errorf("depth %d: metadata is lost", depth)
 		}
 	}

@@ -55,9 +55,9 @@ func parseBundleMap(text []byte) (map[string]*x509.CertPool, error) {
 	return pools, nil
 }
 
-// TrustDomain returns the trust domain of a certificate's SPIFFE ID: the certificate must have
+// trustDomain returns the trust domain of a certificate's SPIFFE ID: the certificate must have
 // exactly one URI, which is a SPIFFE ID.
-func TrustDomain(cert *x509.Certificate) (string, error) {
+func trustDomain(cert *x509.Certificate) (string, error) {
 	if n := len(cert.URIs); n != 1 {
 		return "", fmt.Errorf("the certificate has %d URIs, want one, its SPIFFE ID", n)
 	}

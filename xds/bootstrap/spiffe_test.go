@@ -77,7 +77,7 @@ func TestCheckCertProvider(t *testing.T) {
 			}
 		}
 	}
-	if c, err = Parse("test", []byte(text)); err != nil || c.CheckCertProvider("vault", true) == nil {
+	if c, err = (Parser{}.Parse("test", []byte(text))); err != nil || c.CheckCertProvider("vault", true) == nil {
 		t.Errorf("without plugins: %v", err)
 	}
 }

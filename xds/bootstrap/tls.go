@@ -33,7 +33,7 @@ func (b tlsBundle) NewWithMode(string) (credentials.Bundle, error)         { ret
 type tlsCreds struct{ certs *CertLoader }
 
 func (c *tlsCreds) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	certs, err := c.certs.Load(ctx)
+	certs, err := c.certs.load(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

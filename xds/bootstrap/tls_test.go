@@ -151,7 +151,7 @@ func write(t testing.TB, name string, data []byte) {
 // tlsServer is a server of a bootstrap with the given tls configuration.
 func tlsServer(t testing.TB, uri, config, rest string) *Server {
 	t.Helper()
-	c, err := Parse("test", fmt.Appendf(nil, `{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "tls", "config": %s}]%s}]}`, uri, config, rest))
+	c, err := Parser{}.Parse("test", fmt.Appendf(nil, `{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "tls", "config": %s}]%s}]}`, uri, config, rest))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestCertLoader(t *testing.T) {
 		l.LogTo(slog.New(slog.DiscardHandler)) // the first counts
 		load := func(want *certAuthority) {
 			t.Helper()
-			certs, err := l.Load(t.Context())
+			certs, err := l.load(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -261,7 +261,7 @@ func TestCertLoader(t *testing.T) {
 				t.Errorf("roots are not %v", want.cert.Subject)
 			}
 		}
-		if _, err := l.Load(t.Context()); !os.IsNotExist(unwrapped(err)) || !strings.Contains(err.Error(), file) {
+		if _, err := l.load(t.Context()); !os.IsNotExist(unwrapped(err)) || !strings.Contains(err.Error(), file) {
 			t.Errorf("before there is a file: %v", err)
 		}
 		write(t, file, first.pem)
@@ -292,7 +292,7 @@ func TestCertLoader(t *testing.T) {
 
 // TestLogTo: all that read files on behalf of a configuration write to the first Logger.
 func TestLogTo(t *testing.T) {
-	c, err := Parse("test", []byte(`{
+	c, err := Parser{}.Parse("test", []byte(`{
 		"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "x"}}]}],
 		"authorities": {"b": {"xds_servers": [{"server_uri": "b", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "y"}}]}]}},
 		"certificate_providers": {"p": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "z"}}, "q": {"plugin_name": "other"}}

@@ -35,13 +35,13 @@ func decode(source string, data []byte) (value, error) {
 		return root, tooLarge(source)
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
-		return root, &Error{Source: source, Path: "$", Problem: "is empty", Fix: `give a JSON object with at least "xds_servers"`}
+		return root, &parseError{Source: source, Path: "$", Problem: "is empty", Fix: `give a JSON object with at least "xds_servers"`}
 	}
 	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) || bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
-		return root, &Error{Source: source, Path: "line 1, column 1", Problem: "starts with a byte order mark", Fix: "save the document as UTF-8 without one"}
+		return root, &parseError{Source: source, Path: "line 1, column 1", Problem: "starts with a byte order mark", Fix: "save the document as UTF-8 without one"}
 	}
 	if i := invalidUTF8(data); i >= 0 {
-		return root, &Error{Source: source, Path: position(data[:i]), Problem: "is not UTF-8", Fix: "save the document in that encoding"}
+		return root, &parseError{Source: source, Path: position(data[:i]), Problem: "is not UTF-8", Fix: "save the document in that encoding"}
 	}
 	// Unmarshal, unlike Decode, also checks the text after the first value.
 	var text json.RawMessage
@@ -74,8 +74,8 @@ func position(before []byte) string {
 	return fmt.Sprintf("line %d, column %d", bytes.Count(before, []byte{'\n'})+1, utf8.RuneCount(line)+1)
 }
 
-func tooLarge(source string) *Error {
-	return &Error{Source: source, Path: "$", Problem: fmt.Sprintf("is larger than %d bytes", maxSize), Fix: "check that this is the bootstrap document; a usual one is below 10 kB"}
+func tooLarge(source string) *parseError {
+	return &parseError{Source: source, Path: "$", Problem: fmt.Sprintf("is larger than %d bytes", maxSize), Fix: "check that this is the bootstrap document; a usual one is below 10 kB"}
 }
 
 // field returns the member with the given name.

@@ -32,13 +32,13 @@ func TestWhileResourcesChange(t *testing.T) {
 
 func whileResourcesChange(t *testing.T, delta bool) {
 	cp := xdstest.New(t, xdstest.Options{})
-	cfg, err := bootstrap.Parse("test", cp.Bootstrap(t.Name()))
+	cfg, err := bootstrap.Parser{}.Parse("test", cp.Bootstrap(t.Name()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := xds.Acquire(cfg, xds.Options{Delta: delta, Linger: -1, BackoffBase: time.Millisecond, BackoffMax: 10 * time.Millisecond, ResourceTimeout: 20 * time.Millisecond})
 	defer c.Release()
-	client := dial(t, csds.NewServer(csds.Options{}))
+	client := dial(t, csds.NewServer())
 	stop := make(chan struct{})
 	var tasks sync.WaitGroup
 	churn := func(seed uint64, f func(rng *rand.Rand)) {
@@ -58,7 +58,7 @@ func whileResourcesChange(t *testing.T, delta bool) {
 	for seed := range uint64(3) {
 		churn(2+seed, func(rng *rand.Rand) {
 			name := fmt.Sprint("svc", rng.IntN(4))
-			cancel := c.Watch(name, name, nobody{})
+			cancel := c.View(nil, "").Watch(name, name, nobody{})
 			time.Sleep(time.Duration(rng.IntN(5)) * time.Millisecond)
 			c.View(nil, "").Events(name, name)
 			c.Servers()

@@ -25,47 +25,37 @@ import (
 
 func init() { xds.KeepBytes() }
 
-// Options configure a Server. The zero value is ready to use.
-type Options struct {
-	// Others are CSDS servers whose configurations are added to the configurations of this
-	// module's clients: the server of google.golang.org/grpc/xds/csds, for programs that use
-	// both. A gRPC server accepts each service once. If one of Others fails, the RPC fails with
-	// its status.
-	Others []statusv3.ClientStatusDiscoveryServiceServer
-}
-
-// Server is a CSDS server for the XdsClients of the process. It has no state.
-type Server struct {
+// server is a CSDS server for the XdsClients of the process. It has no state.
+type server struct {
 	statusv3.UnimplementedClientStatusDiscoveryServiceServer
 	others []statusv3.ClientStatusDiscoveryServiceServer
 }
 
-// NewServer returns a Server.
-func NewServer(opts Options) *Server { return &Server{others: opts.Others} }
-
-// Registrar is a gRPC server: a *grpc.Server, or a *xds.GRPCServer of grpc-go.
-type Registrar interface {
-	grpc.ServiceRegistrar
-	GetServiceInfo() map[string]grpc.ServiceInfo
+// NewServer returns a CSDS server for the XdsClients of the process. It adds the configurations of
+// other CSDS servers: the server of google.golang.org/grpc/xds/csds, for programs that use both. If
+// one of them fails, the RPC fails with its status.
+func NewServer(others ...statusv3.ClientStatusDiscoveryServiceServer) statusv3.ClientStatusDiscoveryServiceServer {
+	return &server{others: others}
 }
 
-// Register registers a Server without Others. See [Server.Register].
-func Register(r Registrar) error { return NewServer(Options{}).Register(r) }
-
-// Register registers s with a gRPC server that does not serve yet. If the gRPC server already
-// has a CSDS server, Register returns an error; gRPC itself would terminate the process.
-func (s *Server) Register(r Registrar) error {
+// Register registers the server of NewServer with r, which does not serve yet: a *grpc.Server, or a
+// *xds.GRPCServer of grpc-go. A gRPC server accepts each service once: if r already has a CSDS
+// server, Register returns an error; gRPC itself would terminate the process.
+func Register(r interface {
+	grpc.ServiceRegistrar
+	GetServiceInfo() map[string]grpc.ServiceInfo
+}, others ...statusv3.ClientStatusDiscoveryServiceServer) error {
 	name := statusv3.ClientStatusDiscoveryService_ServiceDesc.ServiceName
 	if _, ok := r.GetServiceInfo()[name]; ok {
 		return fmt.Errorf("csds: the gRPC server has a service %s already, as google.golang.org/grpc/admin registers it "+
-			"in programs with google.golang.org/grpc/xds; register csds.NewServer with that one in Options.Others instead of it", name)
+			"in programs with google.golang.org/grpc/xds; call csds.Register with that one as another server instead of it", name)
 	}
-	statusv3.RegisterClientStatusDiscoveryServiceServer(r, s)
+	statusv3.RegisterClientStatusDiscoveryServiceServer(r, NewServer(others...))
 	return nil
 }
 
 // FetchClientStatus implements the unary method.
-func (s *Server) FetchClientStatus(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+func (s *server) FetchClientStatus(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
 	if len(req.GetNodeMatchers()) > 0 {
 		return nil, status.Error(codes.InvalidArgument, "csds: node_matchers: must be empty, since a client has one node (A40)")
 	}
@@ -85,7 +75,7 @@ func (s *Server) FetchClientStatus(ctx context.Context, req *statusv3.ClientStat
 
 // StreamClientStatus implements the streaming method: one response to each request. It does not
 // watch for changes (A40).
-func (s *Server) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) error {
+func (s *server) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) error {
 	for {
 		req, err := stream.Recv()
 		if errors.Is(err, io.EOF) {

@@ -231,10 +231,10 @@ func TestAsReceived(t *testing.T) {
 func TestClients(t *testing.T) {
 	inWorld(t, "", func(t *testing.T, w *world) {
 		w.acquire("second", "")
-		cancel := w.c.Watch("c", "other", nobody{})
+		cancel := w.c.View(nil, "").Watch("c", "other", nobody{})
 		w.watch("b", "a", "c")
 		for i := range 6 {
-			defer w.c.Watch(fmt.Sprint("z", i), "z", nobody{})()
+			defer w.c.View(nil, "").Watch(fmt.Sprint("z", i), "z", nobody{})()
 		}
 		w.service("a")
 		c := w.config(w.c.Node().GetId())
@@ -290,7 +290,7 @@ func TestHostile(t *testing.T) {
 		w.watch("svc")
 		w.service("svc")
 		w.send(xdstest.CDS, strings.Repeat("v", 1<<20), xdstest.Cluster("svc", bad[4:]))
-		w.c.Watch("xdstp://\xff/x/y\xfe", "a\xff", nobody{})
+		w.c.View(nil, "").Watch("xdstp://\xff/x/y\xfe", "a\xff", nobody{})
 		advance(time.Minute)
 		c := w.config(w.c.Node().GetId())
 		if !utf8.ValidString(c.ClientScope) || len(c.GenericXdsConfigs) < 5 {
@@ -327,7 +327,7 @@ func TestRegister(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := len(s.GetServiceInfo())
-	if err := csds.Register(s); err == nil || !has(err.Error(), "envoy.service.status.v3.ClientStatusDiscoveryService", "Options.Others") {
+	if err := csds.Register(s); err == nil || !has(err.Error(), "envoy.service.status.v3.ClientStatusDiscoveryService", "as another server") {
 		t.Errorf("second registration: %v", err)
 	}
 	if n := len(s.GetServiceInfo()); n != before {

@@ -36,7 +36,7 @@
 //
 //	stock, err := stockcsds.NewClientStatusDiscoveryServer()
 //	…
-//	err = csds.NewServer(csds.Options{Others: []statusv3.ClientStatusDiscoveryServiceServer{stock}}).Register(server)
+//	err = csds.Register(server, stock)
 //
 // google.golang.org/grpc/admin registers grpc-go's own CSDS, if it is linked, and channelz.
 // After it, [Register] returns an error; before it, gRPC terminates the process. In that case
@@ -44,7 +44,7 @@
 //
 // grpcdebug requires exactly one ClientConfig (until its change 26): it works as long as the
 // process has one XdsClient, that is, as long as all channels have the same bootstrap and
-// options, and not with Others that have clients. A process without channels has no XdsClient.
+// options, and not with other servers that have clients. A process without channels has no XdsClient.
 //
 // # Cost
 //

@@ -47,7 +47,7 @@ func inWorld(t *testing.T, features string, f func(t *testing.T, w *world), othe
 		t.Cleanup(w.one.Stop)
 		t.Cleanup(w.two.Stop)
 		w.c = w.acquire(t.Name(), features)
-		w.csds = dial(t, csds.NewServer(csds.Options{Others: others}))
+		w.csds = dial(t, csds.NewServer(others...))
 		f(t, w)
 	})
 }
@@ -58,7 +58,7 @@ func (w *world) acquire(node, features string) *xds.Client {
 	server := func(name string) string {
 		return fmt.Sprintf(`{"server_uri": "passthrough:///%s", "channel_creds": [{"type": "insecure"}], "server_features": [%q]}`, name, features)
 	}
-	cfg, err := bootstrap.Parse("test", fmt.Appendf(nil, `{"xds_servers": [%s, %s], "node": {"id": %q, "cluster": "c", "metadata": {"k": "v"}},
+	cfg, err := bootstrap.Parser{}.Parse("test", fmt.Appendf(nil, `{"xds_servers": [%s, %s], "node": {"id": %q, "cluster": "c", "metadata": {"k": "v"}},
 		"authorities": {"auth": {}}}`, server("one"), server("two"), node))
 	if err != nil {
 		w.t.Fatal(err)
@@ -78,12 +78,10 @@ func (w *world) acquire(node, features string) *xds.Client {
 }
 
 // dial serves s and returns a client of it.
-func dial(t *testing.T, s *csds.Server) statusv3.ClientStatusDiscoveryServiceClient {
+func dial(t *testing.T, s statusv3.ClientStatusDiscoveryServiceServer) statusv3.ClientStatusDiscoveryServiceClient {
 	t.Helper()
 	server := grpc.NewServer()
-	if err := s.Register(server); err != nil {
-		t.Fatal(err)
-	}
+	statusv3.RegisterClientStatusDiscoveryServiceServer(server, s)
 	n := xdstest.NewNetwork()
 	lis, err := n.Listen("csds")
 	if err != nil {
@@ -116,7 +114,7 @@ func (nobody) Error(error)           {}
 // watch watches targets.
 func (w *world) watch(targets ...string) {
 	for _, t := range targets {
-		w.c.Watch(t, t, nobody{})
+		w.c.View(nil, "").Watch(t, t, nobody{})
 	}
 	synctest.Wait()
 }

@@ -82,18 +82,18 @@ func showBoth(t *testing.T, doc []byte) {
 	}
 	defer stockChannel.Close()
 	stockChannel.Connect()
-	cfg, err := bootstrap.Parse("test", doc)
+	cfg, err := bootstrap.Parser{}.Parse("test", doc)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := ours.Acquire(cfg, ours.Options{Linger: -1})
 	defer c.Release()
-	defer c.Watch("svc", "svc", nobody{})()
+	defer c.View(nil, "").Watch("svc", "svc", nobody{})()
 	stock, err := stockcsds.NewClientStatusDiscoveryServer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := dial(t, csds.NewServer(csds.Options{Others: []statusv3.ClientStatusDiscoveryServiceServer{stock}}))
+	client := dial(t, csds.NewServer(stock))
 	// grpc-go's client has no notification for a received resource.
 	kit.WaitFor(t, "all four resources of our client and of grpc-go's", func() bool {
 		resp, err := client.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})

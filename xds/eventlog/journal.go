@@ -9,35 +9,23 @@ import (
 	"time"
 )
 
-// Kind is the kind of an Event.
+// Kind is the kind of an Event. The packages that record events define further kinds.
 type Kind string
 
 // The kinds of events of a channel.
 const (
 	ConfigurationApplied Kind = "ConfigurationApplied" // a configuration of the target took effect
 	TargetFailed         Kind = "TargetFailed"         // the target cannot be served
-	PriorityChanged      Kind = "PriorityChanged"      // a cluster's active priority changed (A56)
 	EndpointEjected      Kind = "EndpointEjected"      // by outlier detection (A50)
 	EndpointReturned     Kind = "EndpointReturned"     // an ejection ended
 	ConnectionLost       Kind = "ConnectionLost"       // an endpoint left READY
 	ConnectionFailed     Kind = "ConnectionFailed"     // an attempt to connect to an endpoint failed
-	ClusterFailed        Kind = "ClusterFailed"        // RPCs of the cluster fail: no endpoint can be picked
-	ClusterRecovered     Kind = "ClusterRecovered"     // after ClusterFailed
 )
 
-// The kinds of events of an XdsClient. TargetFailed is also recorded if it gives its Watchers
-// an error instead of a configuration.
+// ConfigurationDelivered is a kind of event of an XdsClient. TargetFailed is also recorded if it
+// gives its Watchers an error instead of a configuration.
 const (
 	ConfigurationDelivered Kind = "ConfigurationDelivered" // Watchers received a configuration
-	Accepted               Kind = "Accepted"               // a resource, or the addresses of a DNS name, changed
-	Rejected               Kind = "Rejected"               // a version of a resource is invalid
-	Deleted                Kind = "Deleted"                // a server deleted a resource
-	Missing                Kind = "Missing"                // a server did not send a resource in time
-	ErrorReceived          Kind = "ErrorReceived"          // a server sent an error in place of a resource, or DNS failed
-	Connected              Kind = "Connected"              // a stream received its first response
-	StreamFailed           Kind = "StreamFailed"           // a stream ended, or could not be opened
-	Fallback               Kind = "Fallback"               // Server is unreachable; the next one is used
-	Return                 Kind = "Return"                 // Server recovered; its fallbacks are no longer used
 )
 
 // Event is an event of a channel or of its XdsClient. Fields that do not apply are zero.

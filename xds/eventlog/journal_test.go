@@ -31,7 +31,7 @@ func TestMerge(t *testing.T) {
 	if shared.Count != 3 {
 		t.Errorf("merging changed an event that was added: %v", shared)
 	}
-	add(4, PriorityChanged, "a")
+	add(4, "PriorityChanged", "a")
 	add(5, ConnectionFailed, "a")
 	add(5+time.Minute, ConnectionFailed, "a")
 	var got []string

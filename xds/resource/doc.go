@@ -30,7 +30,7 @@
 //
 // Listeners, routes and clusters are small and rare, so they are decoded into the generated
 // types. Every converter gets the path of its message and reports errors there. Conversion
-// continues after an error, so that one [Error] lists all of them. The result of a conversion
+// continues after an error, so that one resourceError lists all of them. The result of a conversion
 // with an error is discarded, so converters may return anything in that case.
 //
 // Endpoints are read from the wire into their final arrays, with the previous version next to
@@ -81,7 +81,7 @@
 // the other types, which is the size of the generated types for a message full of empty
 // messages (TestMemory). Anything that could grow faster has its own bound (T-SEC-2): a regular
 // expression is at most 8 KiB long, and the expressions of a resource compile to at most 2^20
-// instructions; load balancing policies nest at most 16 deep; an Error has at most 32 entries
+// instructions; load balancing policies nest at most 16 deep; an error has at most 32 entries
 // and quotes at most 128 bytes of a text. Messages nest as deep as proto.Unmarshal allows, 10
 // 000 levels.
 //

@@ -14,7 +14,7 @@ import (
 )
 
 // DecodeEndpoints returns the validated form of a ClusterLoadAssignment (A27, A61). The error
-// is an *Error, as from [Decode].
+// is as from [Decode].
 //
 // prev, which may be nil, is the result of decoding an earlier version of the resource. Every
 // unchanged part of the result is shared with prev: the endpoints of a locality, the localities

@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// An Error is the reason for rejecting a resource. The control plane's operator sees its text
+// An resourceError is the reason for rejecting a resource. The control plane's operator sees its text
 // in the NACK, so it lists all errors, not just the first one.
-type Error struct {
+type resourceError struct {
 	Type   Type
 	Name   string       // of the resource; empty if it has none
-	Errors []FieldError // in the order of reading, at most 32
+	Errors []fieldError // in the order of reading, at most 32
 	More   bool         // there are further errors
 }
 
-// A FieldError is one rule that a resource breaks.
-type FieldError struct {
+// A fieldError is one rule that a resource breaks.
+type fieldError struct {
 	// Path is the path of the field, by its proto names: "virtual_hosts[2].routes[0].match". It
 	// is empty for the resource itself.
 	Path string
@@ -30,8 +30,8 @@ type FieldError struct {
 	Rule string
 }
 
-// Error returns one line: the resource's type and name, then each FieldError.
-func (e *Error) Error() string {
+// Error returns one line: the resource's type and name, then each fieldError.
+func (e *resourceError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Type.String() + " " + quote(e.Name))
 	sep := ": "
@@ -46,7 +46,7 @@ func (e *Error) Error() string {
 }
 
 // String returns path, rule and value.
-func (e FieldError) String() string {
+func (e fieldError) String() string {
 	s := e.Rule
 	if e.Path != "" {
 		s = e.Path + ": " + s
@@ -57,7 +57,7 @@ func (e FieldError) String() string {
 	return s
 }
 
-// Limits of the size of an Error, which would otherwise be a multiple of the resource's size.
+// Limits of the size of an error, which would otherwise be a multiple of the resource's size.
 const (
 	maxErrors = 32
 	maxQuote  = 128 // bytes of a quoted text
@@ -70,7 +70,7 @@ const (
 
 // problems collects the errors of one resource.
 type problems struct {
-	errors []FieldError
+	errors []fieldError
 	more   bool // the limit was reached
 	// ignored are the unsupported features, each once.
 	ignored []string
@@ -83,13 +83,13 @@ func (l *problems) full() bool {
 	return l.more
 }
 
-// err returns nil if there was no problem. The result type is error rather than *Error, so that
+// err returns nil if there was no problem. The result type is error rather than *resourceError, so that
 // nil compares equal to nil.
 func (l *problems) err(t Type, name string) error {
 	if len(l.errors) == 0 {
 		return nil
 	}
-	return &Error{Type: t, Name: name, Errors: l.errors, More: l.more}
+	return &resourceError{Type: t, Name: name, Errors: l.errors, More: l.more}
 }
 
 // quote returns s between quotes, cut after maxQuote bytes.

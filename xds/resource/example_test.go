@@ -4,7 +4,6 @@
 package resource_test
 
 import (
-	"errors"
 	"fmt"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -36,14 +35,9 @@ func Example() {
 
 	_, err = resource.Decode(typ, value, resource.Options{})
 	fmt.Println("NACK:", err)
-	var e *resource.Error
-	if errors.As(err, &e) {
-		fmt.Println("first at:", e.Errors[0].Path)
-	}
 	// Output:
 	// RouteConfiguration true <nil>
 	// NACK: RouteConfiguration "routes": virtual_hosts[0].routes[0].match: must have prefix, path or safe_regex; virtual_hosts[0].routes[1].route.cluster: must not be empty
-	// first at: virtual_hosts[0].routes[0].match
 }
 
 // An unchanged version of a resource is the previous version.

@@ -73,7 +73,7 @@ func TestHeaderMutations(t *testing.T) {
 		short := tt.fields[:min(len(tt.fields), 200)]
 		v, err := Decode(RouteConfigType, fromJSON(t, RouteConfigType, `{"name": "r", "virtualHosts": [{"domains": ["*"], "routes": [{"match": {"prefix": ""}, "route": {"cluster": "c"}, `+tt.fields+`}]}]}`), Options{})
 		if tt.err != "" {
-			var e *Error
+			var e *resourceError
 			if !errors.As(err, &e) || len(e.Errors) != 1 || e.Errors[0].String() != "virtual_hosts[0].routes[0]."+tt.err {
 				t.Errorf("%s: %v, want %s", short, err, tt.err)
 			}

@@ -36,7 +36,7 @@ func (p *path) key(k string) *path { return &path{up: p, to: p.to, step: "[" + q
 // fail records that the value at p violates a rule.
 func (p *path) fail(rule string) {
 	if !p.to.full() {
-		p.to.errors = append(p.to.errors, FieldError{Path: p.String(), Rule: rule})
+		p.to.errors = append(p.to.errors, fieldError{Path: p.String(), Rule: rule})
 	}
 }
 
@@ -51,10 +51,10 @@ func (p *path) refuse(value any, rule string) {
 	if s, ok := value.(string); ok {
 		text = quote(s)
 	}
-	p.to.errors = append(p.to.errors, FieldError{Path: p.String(), Value: text, Rule: rule})
+	p.to.errors = append(p.to.errors, fieldError{Path: p.String(), Value: text, Rule: rule})
 }
 
-// String returns the path in the form of FieldError.Path.
+// String returns the path in the form of fieldError.Path.
 func (p *path) String() string {
 	switch {
 	case p.up == nil:

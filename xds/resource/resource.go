@@ -165,11 +165,11 @@ type CertUse uint8
 // The purposes of a certificate provider.
 const (
 	RootCerts    CertUse = iota // for verifying servers
-	IdentityCert                // the client's certificate and key
+	identityCert                // the client's certificate and key
 )
 
 // Decode returns the validated form of a resource: a *Listener, *RouteConfig, *Cluster or
-// *Endpoints. The error is an *Error, unless it is ErrStopped; the resource must then be
+// *Endpoints. The error lists the problems, unless it is ErrStopped; the resource must then be
 // rejected, and has no effect (A46). The result does not refer to value.
 func Decode(t Type, value []byte, opt Options) (any, error) {
 	d := &decoder{opt: opt, stopper: stopper{request: opt.Stopped}}

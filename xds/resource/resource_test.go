@@ -160,7 +160,7 @@ func TestMalformed(t *testing.T) {
 	}
 	for _, tt := range tests {
 		v, err := Decode(tt.typ, []byte(tt.value), Options{})
-		var e *Error
+		var e *resourceError
 		ok := errors.As(err, &e)
 		if !ok {
 			t.Errorf("Decode(%v, %q) = %v, %v, want an *Error", tt.typ, tt.value, v, err)

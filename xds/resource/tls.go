@@ -74,9 +74,9 @@ func (d *decoder) identity(t *picker.TLS, m *tlsv3.CommonTlsContext, p *path) {
 	const field, deprecated = "tls_certificate_provider_instance", "tls_certificate_certificate_provider_instance"
 	switch {
 	case m.GetTlsCertificateProviderInstance() != nil:
-		t.Identity = d.certInstance(m.GetTlsCertificateProviderInstance(), IdentityCert, p.dot(field))
+		t.Identity = d.certInstance(m.GetTlsCertificateProviderInstance(), identityCert, p.dot(field))
 	case m.GetTlsCertificateCertificateProviderInstance() != nil:
-		t.Identity = d.certInstance(m.GetTlsCertificateCertificateProviderInstance(), IdentityCert, p.dot(deprecated))
+		t.Identity = d.certInstance(m.GetTlsCertificateCertificateProviderInstance(), identityCert, p.dot(deprecated))
 	case len(m.GetTlsCertificates()) > 0:
 		p.dot("tls_certificates").fail("must be empty unless " + field + " is set")
 	case len(m.GetTlsCertificateSdsSecretConfigs()) > 0:

@@ -16,7 +16,7 @@ import (
 // onlyDefault is a bootstrap with the one instance "default", which has both roots and
 // an identity, and "identity", which has no roots.
 func onlyDefault(instance string, use CertUse) error {
-	if instance == "default" || instance == "identity" && use == IdentityCert {
+	if instance == "default" || instance == "identity" && use == identityCert {
 		return nil
 	}
 	return errors.New("must be known")
@@ -163,7 +163,7 @@ func TestTLSRefused(t *testing.T) {
 	decodeAs[*Cluster](t, ClusterType, validation(`, "matchSubjectAltNames": [`+matcher+strings.Repeat(`, `+matcher, 20)+`]`))
 	for _, tt := range tests {
 		_, err := Decode(ClusterType, fromJSON(t, ClusterType, tt.json), Options{CertProvider: onlyDefault})
-		var refusal *Error
+		var refusal *resourceError
 		ok := errors.As(err, &refusal)
 		switch {
 		case !ok:

@@ -60,7 +60,7 @@ type VirtualHost struct {
 // Cluster is envoy.config.cluster.v3.Cluster.
 type Cluster struct {
 	Name string
-	Kind ClusterKind
+	Kind clusterKind
 	// EDSService is the EDS resource name of a ClusterEDS: service_name, or the
 	// cluster's name if service_name is empty.
 	EDSService string
@@ -89,12 +89,12 @@ type Cluster struct {
 	Stock         []string                 // see RejectedByStock
 }
 
-// ClusterKind is the way in which a cluster discovers its endpoints.
-type ClusterKind uint8
+// clusterKind is the way in which a cluster discovers its endpoints.
+type clusterKind uint8
 
 // The cluster kinds.
 const (
-	ClusterEDS ClusterKind = iota
+	ClusterEDS clusterKind = iota
 	ClusterDNS
 	ClusterAggregate
 )

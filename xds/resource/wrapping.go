@@ -16,9 +16,9 @@ import (
 // wrapper is the type URL of a wrapped resource.
 const wrapper = urlPrefix + "envoy.service.discovery.v3.Resource"
 
-// Wrapping has the fields of an envoy.service.discovery.v3.Resource other than the resource
+// wrapping has the fields of an envoy.service.discovery.v3.Resource other than the resource
 // (xDS protocol, "TTL").
-type Wrapping struct {
+type wrapping struct {
 	Name, Version string
 	// TTL is the time for which the resource is valid unless it is sent again; 0 means forever.
 	TTL time.Duration
@@ -28,9 +28,9 @@ type Wrapping struct {
 
 // WrappingOf returns the wrapper of a resource in a response, or the zero value if the resource
 // is not wrapped.
-func WrappingOf(a *anypb.Any) (w Wrapping, err error) {
+func WrappingOf(a *anypb.Any) (w wrapping, err error) {
 	if a.GetTypeUrl() != wrapper {
-		return Wrapping{}, nil
+		return wrapping{}, nil
 	}
 	var seconds, nanos uint64
 	timed := false
@@ -59,7 +59,7 @@ func WrappingOf(a *anypb.Any) (w Wrapping, err error) {
 		}
 	}
 	if r.bad {
-		return Wrapping{}, errors.New("discovery.v3.Resource wrapper: malformed")
+		return wrapping{}, errors.New("discovery.v3.Resource wrapper: malformed")
 	}
 	if !timed {
 		w.Heartbeat = false // it is empty: see Unwrap

@@ -10,8 +10,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// A control plane that serves one service with two localities and a drop
-// category.
+// A control plane that serves one service with two localities.
 func ExampleStart() {
 	server, err := xdstest.Start(xdstest.Options{})
 	if err != nil {
@@ -34,7 +33,6 @@ func ExampleStart() {
 		Endpoints: []xdstest.Endpoint{{Addr: netip.MustParseAddrPort("198.51.100.1:50051")}},
 	}
 	resources := xdstest.Service("greeter", near, far)
-	xdstest.Drop(resources.Endpoints[0], "lottery", 1000)
 	if err := server.Set(resources); err != nil {
 		fmt.Println(err)
 		return

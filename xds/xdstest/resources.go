@@ -15,8 +15,6 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -76,12 +74,9 @@ func Route(prefix, cluster string) *routev3.Route {
 	}
 }
 
-// A ClusterOption changes a cluster. Options are applied in order.
-type ClusterOption func(*clusterv3.Cluster)
-
 // Cluster returns an EDS cluster with policy ROUND_ROBIN. An empty EDS service name means the
-// cluster's name.
-func Cluster(name, service string, opts ...ClusterOption) *clusterv3.Cluster {
+// cluster's name. The options change the cluster, in order.
+func Cluster(name, service string, opts ...func(*clusterv3.Cluster)) *clusterv3.Cluster {
 	c := &clusterv3.Cluster{
 		Name:                 name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
@@ -93,51 +88,9 @@ func Cluster(name, service string, opts ...ClusterOption) *clusterv3.Cluster {
 	return c
 }
 
-// LoadReports enables LRS, with the server that serves the cluster.
-func LoadReports() ClusterOption {
-	return func(c *clusterv3.Cluster) {
-		c.LrsServer = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: new(corev3.SelfConfigSource)}}
-	}
-}
-
-// MaxRequests sets the circuit breaker (A32).
-func MaxRequests(n uint32) ClusterOption {
-	return func(c *clusterv3.Cluster) {
-		c.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
-			Priority: corev3.RoutingPriority_DEFAULT, MaxRequests: wrapperspb.UInt32(n),
-		}}}
-	}
-}
-
-// RingHash sets policy RING_HASH (A42).
-func RingHash(minSize, maxSize uint64) ClusterOption {
-	return func(c *clusterv3.Cluster) {
-		c.LbPolicy = clusterv3.Cluster_RING_HASH
-		c.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{
-			MinimumRingSize: wrapperspb.UInt64(minSize), MaximumRingSize: wrapperspb.UInt64(maxSize),
-		}}
-	}
-}
-
-// LeastRequest sets policy LEAST_REQUEST (A48).
-func LeastRequest(choices uint32) ClusterOption {
-	return func(c *clusterv3.Cluster) {
-		c.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
-		c.LbConfig = &clusterv3.Cluster_LeastRequestLbConfig_{LeastRequestLbConfig: &clusterv3.Cluster_LeastRequestLbConfig{
-			ChoiceCount: wrapperspb.UInt32(choices),
-		}}
-	}
-}
-
 // Policies sets load_balancing_policy to a list of policies, in order of preference (A52).
-func Policies(policies ...proto.Message) ClusterOption {
+func Policies(policies ...proto.Message) func(*clusterv3.Cluster) {
 	return func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = policyList(policies) }
-}
-
-// WrrLocality returns A52's policy that draws a locality first, and leaves its endpoints to the
-// first of the policies that a client supports.
-func WrrLocality(policies ...proto.Message) proto.Message {
-	return &wrrlocalityv3.WrrLocality{EndpointPickingPolicy: policyList(policies)}
 }
 
 // TypedStruct returns a custom policy with a name in gRPC's registry (A52). Its configuration
@@ -204,18 +157,6 @@ func lbEndpoint(e Endpoint) *endpointv3.LbEndpoint {
 		lb.LoadBalancingWeight = wrapperspb.UInt32(e.Weight)
 	}
 	return lb
-}
-
-// Drop adds a drop category to a load assignment, and returns it.
-func Drop(cla *endpointv3.ClusterLoadAssignment, category string, perMillion uint32) *endpointv3.ClusterLoadAssignment {
-	if cla.Policy == nil {
-		cla.Policy = new(endpointv3.ClusterLoadAssignment_Policy)
-	}
-	cla.Policy.DropOverloads = append(cla.Policy.DropOverloads, &endpointv3.ClusterLoadAssignment_Policy_DropOverload{
-		Category:       category,
-		DropPercentage: &typev3.FractionalPercent{Numerator: perMillion, Denominator: typev3.FractionalPercent_MILLION},
-	})
-	return cla
 }
 
 func address(a netip.AddrPort) *corev3.Address {

@@ -35,9 +35,9 @@ func TestBuilders(t *testing.T) {
 		}
 	}})
 	clusters := []*clusterv3.Cluster{
-		xdstest.Cluster("plain", "service", xdstest.LoadReports(), xdstest.MaxRequests(5)),
-		xdstest.Cluster("ring", "service", xdstest.RingHash(16, 32)),
-		xdstest.Cluster("least", "", xdstest.LeastRequest(3)),
+		xdstest.Cluster("plain", "service", testplane.LoadReports(), testplane.MaxRequests(5)),
+		xdstest.Cluster("ring", "service", testplane.RingHash(16, 32)),
+		xdstest.Cluster("least", "", testplane.LeastRequest(3)),
 	}
 	locality := xdstest.Locality{
 		Place:     xdstest.Place{Region: "r", Zone: "z", SubZone: "s"},
@@ -56,7 +56,7 @@ func TestBuilders(t *testing.T) {
 		))},
 		Clusters: clusters,
 		Endpoints: []*endpointv3.ClusterLoadAssignment{
-			xdstest.Drop(xdstest.Drop(xdstest.Endpoints("service", locality, dead), "a", 0), "b", 0),
+			testplane.Drop(testplane.Drop(xdstest.Endpoints("service", locality, dead), "a", 0), "b", 0),
 			xdstest.Endpoints("least", locality),
 		},
 	})

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/xds"
 
 	"github.com/xdslb/xdslb/bench/leak"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -74,7 +75,7 @@ func TestStockClient(t *testing.T) {
 		return xdstest.Locality{Place: xdstest.Place{Zone: "a"}, Endpoints: xdstest.BackendEndpoints(b)}
 	}
 	r := xdstest.Service("svc", locality(backends[0]))
-	xdstest.LoadReports()(r.Clusters[0])
+	testplane.LoadReports()(r.Clusters[0])
 	r.Add(xdstest.Service("other", locality(backends[1])))
 	set(t, s, r)
 
@@ -139,7 +140,7 @@ func TestWaitNACK(t *testing.T) {
 	hostname(t, ctx, c)
 
 	good := r
-	good.Clusters = []*clusterv3.Cluster{xdstest.Cluster("svc", "svc", xdstest.MaxRequests(7))}
+	good.Clusters = []*clusterv3.Cluster{xdstest.Cluster("svc", "svc", testplane.MaxRequests(7))}
 	set(t, s, good)
 	if err := s.WaitACK(ctx, xdstest.CDS); err != nil {
 		t.Error(err)
@@ -180,7 +181,7 @@ func TestUnchanged(t *testing.T) {
 	if err := s.Update(xdstest.Resources{}); err != nil || waitACK() != before {
 		t.Errorf("Update of nothing: %v, %d responses, want %d", err, waitACK(), before)
 	}
-	xdstest.Drop(r.Endpoints[0], "nothing", 0)
+	testplane.Drop(r.Endpoints[0], "nothing", 0)
 	if err := s.Update(xdstest.Resources{Endpoints: r.Endpoints}); err != nil || waitACK() != before+1 {
 		t.Errorf("Update of a message changed in place: %v, %d responses, want %d", err, waitACK(), before+1)
 	}

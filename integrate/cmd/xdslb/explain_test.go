@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -16,7 +17,7 @@ import (
 func TestExplainDrops(t *testing.T) {
 	w := newWorld(t)
 	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
-	xdstest.Drop(r.Endpoints[0], "maintenance", 1_000_000)
+	testplane.Drop(r.Endpoints[0], "maintenance", 1_000_000)
 	if err := w.control.Update(r); err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func (e *env) fetch(boot []byte, target string, opts *bootstrapFlag, timeout tim
 			unserved = fmt.Errorf("no response within %v", timeout)
 		}
 	}
-	status, err := csds.NewServer(csds.Options{}).FetchClientStatus(e.ctx, &statusv3.ClientStatusRequest{})
+	status, err := csds.NewServer().FetchClientStatus(e.ctx, &statusv3.ClientStatusRequest{})
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/csds"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -57,7 +58,7 @@ func TestAttachCSDS(t *testing.T) {
 		t.Errorf("CSDS shows no connections, and the view is %s", s.out)
 	}
 	r := xdstest.Service("orders", xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: w.backends[0].Addr(), Health: corev3.HealthStatus_DRAINING}, {Addr: w.backends[1].Addr(), Health: corev3.HealthStatus_UNHEALTHY}}})
-	r.Clusters[0] = xdstest.Cluster("orders", "orders", xdstest.MaxRequests(7))
+	r.Clusters[0] = xdstest.Cluster("orders", "orders", testplane.MaxRequests(7))
 	r.Clusters[0].LbPolicy = 99 // which nobody knows
 	if err := w.control.Update(r); err != nil {
 		t.Fatal(err)

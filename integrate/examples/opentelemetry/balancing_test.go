@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -136,7 +137,7 @@ func TestOutliers(t *testing.T) {
 }
 
 // wrr returns the policy of a cluster.
-func wrr(blackout, expiration time.Duration) xdstest.ClusterOption {
+func wrr(blackout, expiration time.Duration) testplane.ClusterOption {
 	return xdstest.Policies(&wrrv3.ClientSideWeightedRoundRobin{
 		BlackoutPeriod:         durationpb.New(blackout),
 		WeightExpirationPeriod: durationpb.New(expiration),
@@ -157,7 +158,7 @@ func TestWeights(t *testing.T) {
 		}),
 	}})
 	labels := []string{"grpc.target", target, "grpc.lb.locality", zone("a"), "grpc.lb.backend_service", service}
-	serve := func(policy xdstest.ClusterOption) {
+	serve := func(policy testplane.ClusterOption) {
 		r := xdstest.Service(service, w.locality("a", 0, w.backends...))
 		r.Clusters[0] = xdstest.Cluster(service, service, policy)
 		w.serve(r)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -39,10 +40,10 @@ func TestCalls(t *testing.T) {
 	r.Routes[0] = xdstest.RouteConfig(service, routes...)
 	r.Clusters, r.Endpoints = nil, nil
 	for _, cluster := range methods {
-		r.Clusters = append(r.Clusters, xdstest.Cluster(cluster, cluster+"-eds", xdstest.MaxRequests(1)))
+		r.Clusters = append(r.Clusters, xdstest.Cluster(cluster, cluster+"-eds", testplane.MaxRequests(1)))
 		r.Endpoints = append(r.Endpoints, xdstest.Endpoints(cluster+"-eds", w.locality("a", 0, w.backends[0]), w.locality("b", 0, w.backends[1])))
 		if cluster == "dropped" {
-			xdstest.Drop(r.Endpoints[len(r.Endpoints)-1], "throttle", 1_000_000)
+			testplane.Drop(r.Endpoints[len(r.Endpoints)-1], "throttle", 1_000_000)
 		}
 	}
 	w.serve(r)
@@ -90,12 +91,12 @@ func TestCalls(t *testing.T) {
 func TestPicks(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		options []xdstest.ClusterOption
+		options []testplane.ClusterOption
 	}{
 		{"sequence", nil},
-		{"load reports", []xdstest.ClusterOption{xdstest.LoadReports()}},
-		{"load reports and hashes", []xdstest.ClusterOption{xdstest.LoadReports(), xdstest.RingHash(8, 8)}},
-		{"load reports and least request", []xdstest.ClusterOption{xdstest.LoadReports(), xdstest.LeastRequest(2)}},
+		{"load reports", []testplane.ClusterOption{testplane.LoadReports()}},
+		{"load reports and hashes", []testplane.ClusterOption{testplane.LoadReports(), testplane.RingHash(8, 8)}},
+		{"load reports and least request", []testplane.ClusterOption{testplane.LoadReports(), testplane.LeastRequest(2)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, 1)

@@ -21,7 +21,7 @@ type randomHashes struct {
 	perPick bool     // contexts do not identify RPCs: each pick gets a new hash
 }
 
-// Of implements picker.RandomHashes: one load while no RPC waits. An RPC that cannot end, which
+// Of implements picker.randomHashes: one load while no RPC waits. An RPC that cannot end, which
 // gRPC never makes, gets a new hash for each pick.
 func (h *randomHashes) Of(ctx context.Context, drawn uint64, wait bool) uint64 {
 	if !wait && h.count.Load() == 0 {

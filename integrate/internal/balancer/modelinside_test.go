@@ -61,7 +61,7 @@ func buildModel(states *stateCC, opts Config, control grpc.StreamClientIntercept
 
 // modelServers returns the keys of the servers that load can be reported to.
 func modelServers() (keys []string) {
-	cfg, err := bootstrap.Parse("model", []byte(modelBootstrap))
+	cfg, err := bootstrap.Parser{}.Parse("model", []byte(modelBootstrap))
 	if err != nil {
 		panic(err)
 	}

@@ -18,6 +18,13 @@ import (
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
+// Kinds of events of a cluster, besides those of package eventlog.
+const (
+	eventPriorityChanged  eventlog.Kind = "PriorityChanged"  // a cluster's active priority changed (A56)
+	eventClusterFailed    eventlog.Kind = "ClusterFailed"    // RPCs of the cluster fail: no endpoint can be picked
+	eventClusterRecovered eventlog.Kind = "ClusterRecovered" // after eventClusterFailed
+)
+
 // A recorder writes the events of a channel to its journal, its log and its metrics. The
 // balancer's mutex guards it.
 type recorder struct {
@@ -152,9 +159,9 @@ func (r *recorder) record(ev eventlog.Event, endpoint func() string) {
 			r.failed = false
 			r.writeState(stateKey{name: stateServed}, msgServedAgain, slog.LevelInfo, msgServedAgain)
 		}
-	case eventlog.ClusterFailed:
+	case eventClusterFailed:
 		r.writeState(stateKey{name: stateFailed, cluster: ev.Cluster}, msgUnavailable, slog.LevelWarn, msgUnavailable, slog.String("error", ev.Error))
-	case eventlog.ClusterRecovered:
+	case eventClusterRecovered:
 		r.writeState(stateKey{name: stateFailed, cluster: ev.Cluster}, msgRecovered, slog.LevelInfo, msgRecovered)
 	}
 	if r.journal.Add(&ev) && endpoint != nil {
@@ -175,7 +182,7 @@ func (r *recorder) recordConnection(kind eventlog.Kind, cluster, leaf string, en
 // recordPriority records that a cluster uses another priority. Priorities are counted over all
 // leaves of the cluster; -1 means no priority. cause returns why RPCs leave the previous priority.
 func (r *recorder) recordPriority(cluster string, from, to int, cause func() string) {
-	r.record(eventlog.Event{Kind: eventlog.PriorityChanged, Cluster: cluster, Change: fmt.Sprintf("priority %s to %s", priorityName(from), priorityName(to))}, nil)
+	r.record(eventlog.Event{Kind: eventPriorityChanged, Cluster: cluster, Change: fmt.Sprintf("priority %s to %s", priorityName(from), priorityName(to))}, nil)
 	of := stateKey{name: statePriority, cluster: cluster}
 	if from >= 0 {
 		direction := "up"

@@ -99,9 +99,9 @@ func (c *cluster) rendered() {
 
 // recordFailure records that RPCs of the cluster have started to fail, or stopped failing.
 func (c *cluster) recordFailure() {
-	ev := eventlog.Event{Kind: eventlog.ClusterRecovered, Cluster: c.cfg.Name}
+	ev := eventlog.Event{Kind: eventClusterRecovered, Cluster: c.cfg.Name}
 	if c.state.Failed {
-		ev.Kind, ev.Error = eventlog.ClusterFailed, explain.ErrorText(c.view.failed)
+		ev.Kind, ev.Error = eventClusterFailed, explain.ErrorText(c.view.failed)
 	}
 	c.rec.record(ev, nil)
 }

@@ -35,7 +35,7 @@ type Input struct {
 	Options Options
 	// Bootstrap is nil if it is unknown.
 	Bootstrap *bootstrap.Config
-	// Variants are the RPCs of ADS that the client uses, by server URI: see xds.ServerStatus.
+	// Variants are the RPCs of ADS that the client uses, by server URI: see xds.serverStatus.
 	Variants map[string]string
 	// Targets returns the number of targets of the process. It may be nil.
 	Targets func() int

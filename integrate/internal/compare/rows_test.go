@@ -346,7 +346,7 @@ func TestRows(t *testing.T) {
 			{"istiod:15012", "StreamAggregatedResources", "", 2},
 			{"control:1", "DeltaAggregatedResources", delta, 1},
 		} {
-			b, err := bootstrap.Parse("test", bootOf(tt.uri, "insecure", "", ""))
+			b, err := bootstrap.Parser{}.Parse("test", bootOf(tt.uri, "insecure", "", ""))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,6 +18,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/stats/opentelemetry"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	_ "github.com/xdslb/xdslb/integrate/attemptlabels"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -30,11 +31,11 @@ const target = "labels.example"
 func TestLabels(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		option xdstest.ClusterOption
+		option testplane.ClusterOption
 	}{
 		{"in sequence", func(*clusterv3.Cluster) {}},
-		{"by hash", xdstest.RingHash(8, 8)},
-		{"by a custom policy", xdstest.Policies(xdstest.WrrLocality(xdstest.TypedStruct("round_robin", nil)))},
+		{"by hash", testplane.RingHash(8, 8)},
+		{"by a custom policy", xdstest.Policies(testplane.WrrLocality(xdstest.TypedStruct("round_robin", nil)))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			control := xdstest.New(t, xdstest.Options{})
