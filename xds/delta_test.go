@@ -26,15 +26,6 @@ func servingDelta(t *testing.T, opts Options, features ...string) (*harness, *fa
 	return serving(t, opts, append(features, deltaFeature)...)
 }
 
-// sendEach sends resources by the incremental variant, a response for each, in version 1.
-func (f *fake) sendEach(resources ...proto.Message) {
-	f.t.Helper()
-	for _, m := range resources {
-		typ, _ := nameOf(m)
-		f.mustDelta().Send(typ.URL(), "1", m)
-	}
-}
-
 // lastDelta returns the latest request of a type that changes what is wanted.
 func (f *fake) lastDelta(url string) *discoveryv3.DeltaDiscoveryRequest {
 	f.t.Helper()

@@ -228,9 +228,6 @@ func (e *endpoint) effectiveState() picker.Connectivity {
 	return e.Connectivity
 }
 
-// serves reports whether the endpoint gets RPCs.
-func (e *endpoint) serves() bool { return e.effectiveState() == picker.Ready && !e.Draining }
-
 // observe updates the connectivity of an endpoint whose connection the balancer owns.
 //
 // TRANSIENT_FAILURE is sticky: until the connection is READY again its attempts do not count as

@@ -194,28 +194,6 @@ func (b *testLB) shares(t *testing.T, n int) map[int]int {
 	return counts
 }
 
-// share picks often and returns how much of it went to endpoints below n.
-func (b *testLB) share(t *testing.T, n int) float64 {
-	t.Helper()
-	b.flush()
-	const picks = 20_000
-	below := map[string]bool{}
-	for i := range n {
-		below[addr(i).String()] = true
-	}
-	hits := 0
-	for range picks {
-		got, err := b.pick()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if below[got] {
-			hits++
-		}
-	}
-	return float64(hits) / picks
-}
-
 // wantShares checks that picks are shared as the weights, of endpoints 1, 2 and so
 // on, say; without publishing anything.
 func (b *testLB) wantShares(t *testing.T, weights ...float64) {
