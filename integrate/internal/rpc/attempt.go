@@ -36,9 +36,11 @@ type attempt struct {
 	peer    peer.Peer
 	budget  *Budget // nil if the attempt does not count as an active retry
 	// set for hedged RPCs only
-	reply  proto.Message
-	err    error
-	picked atomic.Pointer[upstream] // if the RPC has a session
+	reply    proto.Message
+	err      error
+	panicked any                      // the value of a panic
+	exited   bool                     // by runtime.Goexit
+	picked   atomic.Pointer[upstream] // if the RPC has a session
 }
 
 // untouched is the trailer of an attempt that gRPC has not filled in. No trailer has its key.

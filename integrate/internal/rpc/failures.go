@@ -4,6 +4,7 @@
 package rpc
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -53,14 +54,18 @@ func (f *failures) ForgetFailures(about string) {
 }
 
 // withInfo adds the ErrorInfo to an error that quotes the text of a pick: the text itself if
-// the RPC failed at once, or the text after gRPC's prefix if the RPC waited. Errors that
-// already have details are not changed.
+// the RPC failed at once, or the text after gRPC's prefix if the RPC waited. Either may be the
+// error of the last of several attempts. Errors that already have details are not changed.
 func (f *failures) withInfo(err error) error {
 	st, ok := status.FromError(err)
 	if !ok {
 		return err
 	}
 	text := st.Message()
+	var last interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &last) { // retries wrap the error of the last attempt
+		text = last.GRPCStatus().Message()
+	}
 	switch st.Code() {
 	case codes.Unavailable:
 	case codes.DeadlineExceeded, codes.Canceled:

@@ -44,3 +44,26 @@ func TestFailuresStay(t *testing.T) {
 		t.Errorf("the error of a cluster that is gone has the reason %q", got)
 	}
 }
+
+// TestInfoAfterRetries checks that the error of an RPC has the ErrorInfo of its last attempt, if retries have
+// added a text to the error.
+func TestInfoAfterRetries(t *testing.T) {
+	f := new(failures)
+	f.NoteFailure("c", "no endpoint", &errdetails.ErrorInfo{Reason: "r"})
+	for _, tt := range []struct {
+		err  error
+		want codes.Code
+		info int
+	}{
+		{status.Error(codes.Unavailable, "no endpoint"), codes.Unavailable, 1},
+		{fmt.Errorf("max retries exhausted: failed after 3 attempts: %w", status.Error(codes.Unavailable, "no endpoint")), codes.Unavailable, 1},
+		{fmt.Errorf("max retries exhausted: %w", status.Error(codes.DeadlineExceeded, "latest balancer error: no endpoint")), codes.DeadlineExceeded, 1},
+		{fmt.Errorf("max retries exhausted: %w", status.Error(codes.Unavailable, "another text")), codes.Unavailable, 0},
+		{fmt.Errorf("max retries exhausted: %w", status.Error(codes.Internal, "no endpoint")), codes.Internal, 0},
+	} {
+		st := status.Convert(f.withInfo(tt.err))
+		if st.Code() != tt.want || len(st.Details()) != tt.info || st.Message() != status.Convert(tt.err).Message() {
+			t.Errorf("%v becomes %v with %d details, want %v with the same text and %d", tt.err, st, len(st.Details()), tt.want, tt.info)
+		}
+	}
+}

@@ -47,13 +47,17 @@ func faultInterceptor(f *resource.Fault) interceptor {
 				return err
 			}
 		},
-		stream: func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		stream: func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (s grpc.ClientStream, err error) {
 			active, err := inject(ctx, f)
 			end := func() {}
 			if active {
 				end = sync.OnceFunc(func() { activeFaults.Add(-1) })
 			}
-			var s grpc.ClientStream
+			defer func() {
+				if s == nil { // also if the streamer panics
+					end()
+				}
+			}()
 			switch err {
 			case nil:
 				if active {
@@ -66,9 +70,6 @@ func faultInterceptor(f *resource.Fault) interceptor {
 					return endStream(ctx, opts), nil
 				}
 				err = errNoMessage
-			}
-			if err != nil {
-				end()
 			}
 			return s, err
 		},

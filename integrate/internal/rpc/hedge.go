@@ -5,6 +5,10 @@ package rpc
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -71,7 +75,7 @@ func (r unaryRPC) hedge() error {
 	defer cancel(nil)
 	policy := r.call.plan.retry
 	h := &hedgedCall{
-		retries: newRetries(r.call), rpc: r, ctx: ctx, req: req, reply: reply, replies: reply.ProtoReflect().Type(),
+		retries: newRetries(r.call), rpc: r, ctx: ctx, cancel: cancel, req: req, reply: reply, replies: reply.ProtoReflect().Type(),
 		ended: make(chan *attempt, policy.MaxAttempts), timer: time.NewTimer(policy.PerTryTimeout),
 	}
 	defer h.timer.Stop()
@@ -88,6 +92,7 @@ type hedgedCall struct {
 	retries
 	rpc     unaryRPC
 	ctx     context.Context // of the attempts
+	cancel  context.CancelCauseFunc
 	req     proto.Message
 	reply   proto.Message
 	replies protoreflect.MessageType // of reply, which the first attempt owns until it ends
@@ -116,10 +121,45 @@ func (r *hedgedCall) launch() {
 	}
 	r.active++
 	go func() {
+		a.exited = true
+		defer func() {
+			if v := recover(); v != nil {
+				a.panicked = v
+				r.logPanic(v)
+			}
+			a.release()
+			r.ended <- a
+		}()
 		a.err = rpc.attempt()
-		a.release()
-		r.ended <- a
+		a.exited = false
 	}()
+}
+
+// logPanic logs a panic of an attempt, whose stack is lost when the caller panics in its place. If the RPC
+// has ended before, the log line is the only effect of the panic.
+func (r *hedgedCall) logPanic(v any) {
+	logger := slog.Default()
+	if ch := r.call.channel(); ch != nil && ch.Logger != nil {
+		logger = ch.Logger
+	}
+	logger.Error("xdslb: an attempt at a hedged RPC panicked", "method", r.rpc.method, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+}
+
+// received returns an attempt that has ended. If its code has panicked, the calling goroutine panics too,
+// as without hedging.
+func (r *hedgedCall) received(a *attempt) *attempt {
+	r.first = r.first || a.number == 1
+	if !a.exited {
+		return a
+	}
+	r.cancel(ErrHedgeSuperseded)
+	for !r.first { // it uses the application's messages
+		r.first = (<-r.ended).number == 1
+	}
+	if a.panicked == nil {
+		runtime.Goexit()
+	}
+	panic(a.panicked)
 }
 
 // run makes attempts until one decides the RPC, which it returns with the error of the RPC. Without
@@ -132,7 +172,7 @@ func (r *hedgedCall) run() (winner *attempt, err error) {
 				return nil, r.failure
 			}
 		case a := <-r.ended:
-			again, err := r.end(a)
+			again, err := r.end(r.received(a))
 			if err != nil || a.err == nil {
 				return a, err
 			}
@@ -143,7 +183,7 @@ func (r *hedgedCall) run() (winner *attempt, err error) {
 			if r.active == 0 {
 				return nil, status.FromContextError(r.rpc.ctx.Err()).Err()
 			}
-			a := <-r.ended // attempts end with the context
+			a := r.received(<-r.ended) // attempts end with the context
 			_, _ = r.end(a)
 			return a, a.err
 		}
@@ -172,7 +212,6 @@ func (r *hedgedCall) again() bool {
 // next attempt. 0 means that active attempts decide.
 func (r *hedgedCall) end(a *attempt) (again time.Duration, err error) {
 	r.active--
-	r.first = r.first || a.number == 1
 	if a.hasStream() {
 		r.last = a
 	}
@@ -201,7 +240,7 @@ func (r *hedgedCall) end(a *attempt) (again time.Duration, err error) {
 // first attempt has ended, which may use the application's messages until then.
 func (r *hedgedCall) deliver(winner *attempt) {
 	for !r.first {
-		r.first = (<-r.ended).number == 1
+		r.received(<-r.ended)
 	}
 	if session := r.call.Session(); session != nil && winner != nil {
 		session.picked.Store(winner.picked.Load())

@@ -184,9 +184,10 @@ func pushbackOf(trailer metadata.MD) (wait time.Duration, pushed, again bool) {
 func (r unaryRPC) retry() error {
 	attempts := newRetries(r.call)
 	opts := r.opts
-	var last *attempt // that had a stream
+	var a, last *attempt           // last had a stream
+	defer func() { a.release() }() // also if the attempt panics
 	for {
-		a := new(attempt)
+		a = new(attempt)
 		r.opts = attempts.begin(a, opts)
 		err := r.timedAttempt()
 		if a.hasStream() {
@@ -201,7 +202,6 @@ func (r unaryRPC) retry() error {
 				continue
 			}
 		}
-		a.release()
 		last.store(opts)
 		return err
 	}

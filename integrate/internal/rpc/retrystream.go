@@ -67,17 +67,23 @@ type streamAttempt struct {
 // retry makes attempts until one is committed.
 func (r streamRPC) retry() (grpc.ClientStream, error) {
 	s := &retriedStream{rpc: r, limit: bufferSize(r.opts), retries: newRetries(r.call)}
-	s.mu.Lock()
-	err := s.openLocked()
-	if err == nil {
-		s.unwatch = context.AfterFunc(r.ctx, func() { s.end(status.FromContextError(r.ctx.Err()).Err()) })
-	}
-	s.mu.Unlock()
-	if err != nil { // of the last attempt; next has released the budget
+	if err := s.open(); err != nil { // of the last attempt; next has released the budget
 		s.finish(nil, err)
 		return nil, err
 	}
 	return s, nil
+}
+
+// open makes the first attempts.
+func (s *retriedStream) open() error {
+	s.mu.Lock()
+	defer s.mu.Unlock() // also if an attempt panics
+	err := s.openLocked()
+	if err == nil {
+		ctx := s.rpc.ctx
+		s.unwatch = context.AfterFunc(ctx, func() { s.end(status.FromContextError(ctx.Err()).Err()) })
+	}
+	return err
 }
 
 // openLocked makes attempts until an attempt has accepted all messages so far, or no further
@@ -85,18 +91,7 @@ func (r streamRPC) retry() (grpc.ClientStream, error) {
 func (s *retriedStream) openLocked() error {
 	for {
 		a := &streamAttempt{headed: make(chan struct{})}
-		rpc := s.rpc
-		rpc.ctx, a.timer = rpc.call.timed(rpc.ctx)
-		rpc.opts = append(s.retries.begin(&a.attempt, rpc.opts), grpc.OnFinish(func(err error) { s.onAttemptFinished(a, err) }))
-		var err error
-		if a.ClientStream, err = rpc.attempt(); err == nil {
-			if a.timer != nil {
-				a.timer.connect()
-				a.ClientStream = timedStream{a.ClientStream, a, rpc.desc.ClientStreams}
-			}
-			s.current = a
-			err = s.replayLocked(a)
-		}
+		err := s.attemptLocked(a)
 		if err == nil {
 			return nil
 		}
@@ -106,6 +101,30 @@ func (s *retriedStream) openLocked() error {
 			return err
 		}
 	}
+}
+
+// attemptLocked makes an attempt, and repeats the operations so far.
+func (s *retriedStream) attemptLocked(a *streamAttempt) (err error) {
+	panics := true
+	defer func() {
+		if panics { // the RPC ends
+			a.release()
+			a.timer.release()
+		}
+	}()
+	rpc := s.rpc
+	rpc.ctx, a.timer = rpc.call.timed(rpc.ctx)
+	rpc.opts = append(s.retries.begin(&a.attempt, rpc.opts), grpc.OnFinish(func(err error) { s.onAttemptFinished(a, err) }))
+	if a.ClientStream, err = rpc.attempt(); err == nil {
+		if a.timer != nil {
+			a.timer.connect()
+			a.ClientStream = timedStream{a.ClientStream, a, rpc.desc.ClientStreams}
+		}
+		s.current = a
+		err = s.replayLocked(a)
+	}
+	panics = false
+	return err
 }
 
 // replayLocked repeats the operations so far on an attempt.
@@ -134,6 +153,13 @@ func (a *streamAttempt) failure() error {
 		return io.EOF
 	}
 	return a.RecvMsg(new(emptypb.Empty)) // no message comes without headers
+}
+
+// receive calls RecvMsg for the application.
+func (a *streamAttempt) receive(m any) error {
+	a.receiving.Lock()
+	defer a.receiving.Unlock() // also if the application's codec panics
+	return a.RecvMsg(m)
 }
 
 // outcome returns the results of an attempt that has ended.
@@ -177,8 +203,8 @@ func (a *streamAttempt) copyOfHeader() (metadata.MD, error) {
 func (s *retriedStream) retry(a *streamAttempt, err error) error {
 	headers, trailer := a.outcome()
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.current != a || s.committed.Load() != nil {
-		s.mu.Unlock()
 		return nil
 	}
 	if err = s.retries.next(s.rpc.ctx, &a.attempt, err, headers, trailer); err == nil {
@@ -188,7 +214,6 @@ func (s *retriedStream) retry(a *streamAttempt, err error) error {
 		s.current.end.Store(&err)
 		s.commitLocked()
 	}
-	s.mu.Unlock()
 	return err
 }
 
@@ -380,9 +405,7 @@ func (s *retriedStream) RecvMsg(m any) error {
 			return s.ended(a, a.RecvMsg(m))
 		}
 		a := s.latest()
-		a.receiving.Lock()
-		err := a.RecvMsg(m)
-		a.receiving.Unlock()
+		err := a.receive(m)
 		if err == nil || err == io.EOF {
 			return s.ended(s.commit(), err)
 		}
