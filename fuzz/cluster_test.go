@@ -144,7 +144,7 @@ func checkCluster(t *testing.T, value []byte, c *resource.Cluster) {
 		t.Fatalf("was accepted, but proto.Unmarshal returns %v", err)
 	}
 	want := resource.Cluster{Name: m.Name, MaxRequests: 1024, DefaultLimit: true, Metrics: c.Metrics, Outlier: c.Outlier, TLS: c.TLS, Policy: c.Policy, LoadReporting: m.LrsServer != nil,
-		Retries: retriesOf(m), Ignored: c.Ignored}
+		Retries: retriesOf(m), Ignored: c.Ignored, Stock: c.Stock}
 	if s := m.GetCommonLbConfig().GetOverrideHostStatus(); s != nil {
 		want.Override.NotHealthy = !slices.Contains(s.Statuses, corev3.HealthStatus_UNKNOWN) && !slices.Contains(s.Statuses, corev3.HealthStatus_HEALTHY)
 		want.Override.Draining = slices.Contains(s.Statuses, corev3.HealthStatus_DRAINING)
