@@ -18,6 +18,7 @@ import (
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/internal/proberpc"
 	"github.com/xdslb/xdslb/integrate/probe"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -26,7 +27,7 @@ import (
 type loaded struct {
 	testgrpc.UnimplementedTestServiceServer
 	addr   netip.AddrPort
-	report atomic.Pointer[probe.Report]
+	report atomic.Pointer[proberpc.Report]
 	rpcs   atomic.Int64
 	probes atomic.Int64
 }
@@ -43,7 +44,7 @@ func (l *loaded) UnaryCall(ctx context.Context, _ *testgrpc.SimpleRequest) (*tes
 
 func (l *loaded) FullDuplexCall(testgrpc.TestService_FullDuplexCallServer) error { return nil }
 
-func newLoaded(t *testing.T, report *probe.Report) *loaded {
+func newLoaded(t *testing.T, report *proberpc.Report) *loaded {
 	t.Helper()
 	l := new(loaded)
 	l.report.Store(report)
@@ -75,9 +76,9 @@ func newLoaded(t *testing.T, report *probe.Report) *loaded {
 func synchronousFleet(t *testing.T) ([]*loaded, *xdstest.Server) {
 	t.Helper()
 	list := []*loaded{
-		newLoaded(t, &probe.Report{InFlight: 1, LatencyNs: 1e6}),
-		newLoaded(t, &probe.Report{InFlight: 1, LatencyNs: 2e6}),
-		newLoaded(t, &probe.Report{InFlight: 1, LatencyNs: 9e9}),
+		newLoaded(t, &proberpc.Report{InFlight: 1, LatencyNs: 1e6}),
+		newLoaded(t, &proberpc.Report{InFlight: 1, LatencyNs: 2e6}),
+		newLoaded(t, &proberpc.Report{InFlight: 1, LatencyNs: 9e9}),
 	}
 	control := xdstest.New(t, xdstest.Options{})
 	set(t, control, fleetOf(list, integrate.Prequal, map[string]any{"synchronous": 3, "probeTimeout": "10s", "maxProbesPerSecond": 10_000}))
@@ -168,7 +169,7 @@ func neverTheBad(t *testing.T, cc *grpc.ClientConn, list []*loaded) {
 	t.Helper()
 	for k := range 100 {
 		for i, l := range list {
-			r := &probe.Report{InFlight: 1, LatencyNs: 1e6}
+			r := &proberpc.Report{InFlight: 1, LatencyNs: 1e6}
 			if i == k%len(list) {
 				r.LatencyNs = 9e9
 			}
@@ -194,7 +195,7 @@ func TestSynchronousLost(t *testing.T) {
 		t.Error("an RPC that was cancelled succeeded")
 	}
 	for _, l := range list {
-		l.report.Store(&probe.Report{GoingAway: true})
+		l.report.Store(&proberpc.Report{GoingAway: true})
 	}
 	for range 50 { // all are going away, and still better than nothing
 		if _, err := call(t, cc); err != nil {

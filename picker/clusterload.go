@@ -185,8 +185,8 @@ type MetricSum struct {
 	Total float64
 }
 
-// Plus returns the sum of s and o, which is finite if both are.
-func (s MetricSum) Plus(o MetricSum) MetricSum {
+// plus returns the sum of s and o, which is finite if both are.
+func (s MetricSum) plus(o MetricSum) MetricSum {
 	return MetricSum{s.Count + o.Count, min(max(s.Total+o.Total, -math.MaxFloat64), math.MaxFloat64)}
 }
 
@@ -218,7 +218,7 @@ func addMetric(sums map[string]MetricSum, names *int, name string, sum MetricSum
 		}
 		*names += len(name)
 	}
-	sums[name] = before.Plus(sum)
+	sums[name] = before.plus(sum)
 }
 
 // MergeMetrics adds sums to those in to, both of one locality, within the limits of Metrics.

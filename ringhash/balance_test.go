@@ -43,8 +43,8 @@ func TestBalance(t *testing.T) {
 				t.Errorf("function %d, %d hosts, size %d: max/mean is %.2f, want %.2f to %.2f", fn, test.hosts, test.size, got, test.min, test.max)
 			}
 			slots := make([]float64, test.hosts)
-			for _, host := range tableOf(mustMaglev(t, hosts, DefaultTableSize, fn)) {
-				slots[host] += float64(test.hosts) / DefaultTableSize
+			for _, host := range tableOf(mustMaglev(t, hosts, defaultTableSize, fn)) {
+				slots[host] += float64(test.hosts) / defaultTableSize
 			}
 			if got := slices.Max(slots); got > 1.01 {
 				t.Errorf("function %d, %d hosts: max/mean of Maglev is %.3f, want at most 1.01", fn, test.hosts, got)
@@ -139,10 +139,10 @@ func TestMaglevMovesLittle(t *testing.T) {
 	for _, fn := range funcs {
 		for _, n := range []int{10, 100, 1000} {
 			hosts := benchHosts(n)
-			full := mustMaglev(t, hosts, DefaultTableSize, fn)
+			full := mustMaglev(t, hosts, defaultTableSize, fn)
 			less := slices.Clone(hosts)
 			less[n/2].Weight = 0
-			all, ofOne := moves(full.Pick, mustMaglev(t, less, DefaultTableSize, fn).Pick, n/2)
+			all, ofOne := moves(full.Pick, mustMaglev(t, less, defaultTableSize, fn).Pick, n/2)
 			if math.Abs(ofOne*float64(n)-1) > 0.2 {
 				t.Errorf("function %d: one of %d hosts moves %.5f of requests of its own", fn, n, ofOne)
 			}

@@ -78,7 +78,7 @@ func ExampleRing_Update() {
 // hash_balance_factor of 125.
 func ExampleProbe() {
 	const requests = 12
-	table, err := ringhash.NewMaglev(hosts[:2], ringhash.DefaultTableSize, ringhash.XXH3)
+	table, err := ringhash.NewMaglev(hosts[:2], 65537, ringhash.XXH3)
 	if err != nil {
 		fmt.Println(err)
 		return

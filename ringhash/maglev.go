@@ -9,14 +9,8 @@ import (
 	"math/bits"
 )
 
-const (
-	// DefaultTableSize is the size of Envoy's Maglev table unless configured. Callers pass it
-	// to NewMaglev if no size is configured.
-	DefaultTableSize = 65537
-
-	// tableSizeLimit is the largest size of a Maglev table that Envoy accepts.
-	tableSizeLimit = 5000011
-)
+// tableSizeLimit is the largest size of a Maglev table that Envoy accepts.
+const tableSizeLimit = 5000011
 
 // Maglev is a Maglev table (Eisenbud et al., NSDI 2016) with Envoy's placement and weights.
 // Compared to a ring it spreads load almost evenly, and a pick costs one memory access for any
@@ -35,8 +29,8 @@ type Maglev struct {
 }
 
 // NewMaglev builds the table of hosts. Its size must be a prime not larger than 5000011;
-// [DefaultTableSize] suits up to some hundred hosts, and a host may get no slot when there are
-// more hosts than slots.
+// 65537, Envoy's default, suits up to some hundred hosts, and a host may get no slot when there
+// are more hosts than slots.
 //
 // Building takes O(m log m) expected time for a table of size m, plus O(n log n) for n hosts,
 // for any weights.

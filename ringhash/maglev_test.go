@@ -20,6 +20,9 @@ func mustMaglev(tb testing.TB, hosts []Host, size uint64, fn Func) *Maglev {
 	return m
 }
 
+// defaultTableSize is the size of Envoy's Maglev table unless configured.
+const defaultTableSize = 65537
+
 // tableOf returns the hosts of all slots: slots are hashes that are small.
 func tableOf(m *Maglev) []int {
 	table := make([]int, m.size)
@@ -89,13 +92,13 @@ func TestMaglevLopsided(t *testing.T) {
 	hosts := benchHosts(1024)
 	hosts[0].Weight = 127 * 1023
 	slots := make([]int, len(hosts))
-	for _, host := range tableOf(mustMaglev(t, hosts, DefaultTableSize, XXH64)) {
+	for _, host := range tableOf(mustMaglev(t, hosts, defaultTableSize, XXH64)) {
 		slots[host]++
 	}
 	for host, got := range slots {
 		want := 1
 		if host == 0 {
-			want = DefaultTableSize - 1023
+			want = defaultTableSize - 1023
 		}
 		if got != want {
 			t.Fatalf("host %d has %d slots, want %d", host, got, want)
@@ -116,11 +119,11 @@ func TestMaglevShares(t *testing.T) {
 			sum += float64(hosts[i].Weight)
 		}
 		slots := make([]int, len(hosts))
-		for _, host := range tableOf(mustMaglev(t, hosts, DefaultTableSize, XXH3)) {
+		for _, host := range tableOf(mustMaglev(t, hosts, defaultTableSize, XXH3)) {
 			slots[host]++
 		}
 		for host, got := range slots {
-			want := DefaultTableSize * float64(hosts[host].Weight) / sum
+			want := defaultTableSize * float64(hosts[host].Weight) / sum
 			if math.Abs(float64(got)-want) > 2 {
 				t.Errorf("host %d has %d slots, want %.1f", host, got, want)
 			}
@@ -169,7 +172,7 @@ func TestMaglevSlot(t *testing.T) {
 		checkSlot(t, rng, size)
 	}
 	checkSlot(t, rng, tableSizeLimit)
-	checkSlot(t, rng, DefaultTableSize)
+	checkSlot(t, rng, defaultTableSize)
 }
 
 func checkSlot(t *testing.T, rng *rand.Rand, size uint64) {
@@ -206,7 +209,7 @@ func TestIsPrime(t *testing.T) {
 			composite[m] = true
 		}
 	}
-	for _, n := range []uint64{2, DefaultTableSize, tableSizeLimit} {
+	for _, n := range []uint64{2, defaultTableSize, tableSizeLimit} {
 		if err := validateTableSize(n); err != nil {
 			t.Error(err)
 		}

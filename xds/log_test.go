@@ -22,8 +22,11 @@ import (
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/bootstrap"
-	"github.com/xdslb/xdslb/xds/eventlog"
 )
+
+// maxSimilar is the number of lines of one message and group that the log writes in an
+// eventlog.Interval.
+const maxSimilar = 32
 
 // TestLog checks what is in the log, with which attributes: NACKs, deletions, missing
 // resources, failures, fallback and return.
@@ -137,17 +140,17 @@ func TestLogStorm(t *testing.T) {
 		advance(time.Minute) // there are no endpoints for any of them
 		cp.refuse(errRefused)
 		advance(10 * time.Second)
-		if got := book.With("not received"); len(got) != eventlog.MaxSimilar || !strings.Contains(got[eventlog.MaxSimilar-1], "similar_suppressed_for=1m0s") {
+		if got := book.With("not received"); len(got) != maxSimilar || !strings.Contains(got[maxSimilar-1], "similar_suppressed_for=1m0s") {
 			t.Errorf("%d lines, the last is %q", len(got), got[len(got)-1])
 		}
 		if len(book.With("does not keep up")) > 0 || len(book.With("cannot be reached")) == 0 {
-			t.Errorf("lines are lost: %q", book.With("")[eventlog.MaxSimilar:])
+			t.Errorf("lines are lost: %q", book.With("")[maxSimilar:])
 		}
 		cp.refuse(nil)
 		cp.serve(listenerTo("more", "more"), routesTo("more", "missing"))
 		h.watch("more")
 		advance(time.Minute)
-		book.WantOne(t, "not received", "missing", fmt.Sprint("suppressed_similar=", n-eventlog.MaxSimilar))
+		book.WantOne(t, "not received", "missing", fmt.Sprint("suppressed_similar=", n-maxSimilar))
 	})
 }
 

@@ -83,7 +83,7 @@ func newRing(b *testing.B, names []string, size uint64) *ringhash.Ring {
 }
 
 func newTable(b *testing.B, names []string) *ringhash.Maglev {
-	m, err := ringhash.NewMaglev(members(names), ringhash.DefaultTableSize, ringhash.XXH64)
+	m, err := ringhash.NewMaglev(members(names), 65537, ringhash.XXH64)
 	if err != nil {
 		b.Fatal(err)
 	}

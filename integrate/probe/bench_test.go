@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/xdslb/xdslb/bench/cputime"
+	"github.com/xdslb/xdslb/integrate/internal/proberpc"
 )
 
 // BenchmarkReport measures the cost of a probe in addition to any RPC's: computing the report.
@@ -32,7 +33,7 @@ func BenchmarkReport(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = l.Report()
+		_ = l.report()
 	}
 }
 
@@ -51,7 +52,7 @@ func BenchmarkServerCPU(b *testing.B) {
 			if what == "trailer" {
 				opts = append(opts, grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 					answer, err := handler(ctx, req)
-					r := l.Report()
+					r := l.report()
 					wire := protowire.AppendVarint([]byte{1 << 3}, uint64(r.InFlight))
 					wire = protowire.AppendVarint(append(wire, 2<<3), r.LatencyNs)
 					_ = grpc.SetTrailer(ctx, metadata.MD{"xdslb-load-bin": {string(wire)}}) // the header is not sent twice
@@ -125,7 +126,7 @@ func calls(ctx context.Context, cc *grpc.ClientConn, what string, n int) error {
 	one := func() error { _, err := service.UnaryCall(ctx, in); return err }
 	switch what {
 	case "probe":
-		one = func() error { return cc.Invoke(ctx, Method, &emptypb.Empty{}, new(Report)) }
+		one = func() error { return cc.Invoke(ctx, Method, &emptypb.Empty{}, new(proberpc.Report)) }
 	case "message":
 		stream, err := service.FullDuplexCall(ctx)
 		if err != nil {
@@ -135,7 +136,7 @@ func calls(ctx context.Context, cc *grpc.ClientConn, what string, n int) error {
 			if err := stream.SendMsg(&emptypb.Empty{}); err != nil {
 				return err
 			}
-			return stream.RecvMsg(new(Report))
+			return stream.RecvMsg(new(proberpc.Report))
 		}
 	}
 	for range n {
@@ -161,7 +162,7 @@ func (e echo) FullDuplexCall(stream testgrpc.TestService_FullDuplexCallServer) e
 		if err := stream.RecvMsg(new(emptypb.Empty)); err != nil {
 			return err
 		}
-		if err := stream.SendMsg(e.l.Report()); err != nil {
+		if err := stream.SendMsg(e.l.report()); err != nil {
 			return err
 		}
 	}

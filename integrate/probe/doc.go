@@ -18,7 +18,7 @@
 //
 // # Reports
 //
-// A [Report] has the number of unary RPCs in flight, and the latency of RPCs that found as many
+// A report has the number of unary RPCs in flight, and the latency of RPCs that found as many
 // in flight: an average of about the last ten, of the nearest number for which an RPC has ended
 // in the last ten seconds. If no recent RPC found as many, as at a server that has just
 // recovered with a cold cache, the latency for fewer RPCs is scaled up: the server knows the

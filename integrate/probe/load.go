@@ -15,6 +15,14 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/xdslb/xdslb/integrate/internal/proberpc"
+)
+
+// serviceName and Method name the RPC of a probe.
+const (
+	serviceName = "xdslb.probe.v1.Probe"
+	Method      = "/" + serviceName + "/Load"
 )
 
 // A Load is the load of a server, whose RPCs it observes (see ServerOption). A Load is safe for concurrent use, and several servers of a process that share
@@ -51,11 +59,11 @@ func (l *Load) SetWeight(w float64) {
 // possible, and keep probing occasionally.
 func (l *Load) SetGoingAway(away bool) { l.goingAway.Store(away) }
 
-// Report returns the current report. O(1); the report is its only allocation.
-func (l *Load) Report() *Report {
+// report returns the current report. O(1); the report is its only allocation.
+func (l *Load) report() *proberpc.Report {
 	now := l.now()
 	n := max(0, l.inFlight.Load())
-	return &Report{
+	return &proberpc.Report{
 		InFlight:   uint32(min(n, math.MaxUint32)),
 		LatencyNs:  uint64(l.latencies.at(n, now)),
 		FailingPPM: l.outcomes.failing(now),
@@ -152,12 +160,12 @@ var serviceDesc = grpc.ServiceDesc{
 			return nil, err
 		}
 		if interceptor == nil {
-			return srv.(reporter).Report(), nil
+			return srv.(reporter).report(), nil
 		}
 		return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: Method}, func(context.Context, any) (any, error) {
-			return srv.(reporter).Report(), nil
+			return srv.(reporter).report(), nil
 		})
 	}}},
 }
 
-type reporter interface{ Report() *Report }
+type reporter interface{ report() *proberpc.Report }

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/xdslb/xdslb/integrate/internal/proberpc"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -87,9 +88,9 @@ func inMemory(t *testing.T, l *Load) *grpc.ClientConn {
 }
 
 // ask probes a server.
-func ask(t *testing.T, cc *grpc.ClientConn) *Report {
+func ask(t *testing.T, cc *grpc.ClientConn) *proberpc.Report {
 	t.Helper()
-	r := new(Report)
+	r := new(proberpc.Report)
 	if err := cc.Invoke(t.Context(), Method, &emptypb.Empty{}, r); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +111,7 @@ func TestReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLoad()
 		cc := inMemory(t, l)
-		if got := *ask(t, cc); got != (Report{}) {
+		if got := *ask(t, cc); got != (proberpc.Report{}) {
 			t.Fatalf("report of a server without RPCs: %+v", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -122,7 +123,7 @@ func TestReport(t *testing.T) {
 		if _, err := healthgrpc.NewHealthClient(cc).Check(ctx, &healthgrpc.HealthCheckRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		if got := *ask(t, cc); got != (Report{}) {
+		if got := *ask(t, cc); got != (proberpc.Report{}) {
 			t.Errorf("report with a stream, after a health check and a probe: %+v", got)
 		}
 		ended := make(chan error, 3)
@@ -155,7 +156,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("another RPC of 30 ms made it %d ns, want %d", got, want)
 		}
 		time.Sleep(expiry + time.Second) // of the bubble
-		if got := *ask(t, cc); got != (Report{}) {
+		if got := *ask(t, cc); got != (proberpc.Report{}) {
 			t.Errorf("expired report: %+v", got)
 		}
 		cancel()
@@ -201,13 +202,13 @@ func TestSettings(t *testing.T) {
 	l := NewLoad()
 	l.SetWeight(2.5)
 	l.SetGoingAway(true)
-	if got, want := *l.Report(), (Report{Weight: 2.5, GoingAway: true}); got != want {
+	if got, want := *l.report(), (proberpc.Report{Weight: 2.5, GoingAway: true}); got != want {
 		t.Errorf("report %+v, want %+v", got, want)
 	}
 	l.SetGoingAway(false)
 	for _, w := range []float64{-1, 0, math.NaN(), math.Inf(1)} {
 		l.SetWeight(w)
-		if got := *l.Report(); got != (Report{}) {
+		if got := *l.report(); got != (proberpc.Report{}) {
 			t.Errorf("report with weight %v: %+v", w, got)
 		}
 	}
@@ -215,7 +216,7 @@ func TestSettings(t *testing.T) {
 
 // TestWire pins the wire format for other implementations.
 func TestWire(t *testing.T) {
-	r := Report{InFlight: 300, LatencyNs: 5, FailingPPM: 1, Weight: 1, GoingAway: true}
+	r := proberpc.Report{InFlight: 300, LatencyNs: 5, FailingPPM: 1, Weight: 1, GoingAway: true}
 	want := "\x08\xac\x02\x10\x05\x18\x01\x21\x00\x00\x00\x00\x00\x00\xf0\x3f\x28\x01"
 	m := protoadapt.MessageV2Of(&r)
 	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
@@ -225,7 +226,7 @@ func TestWire(t *testing.T) {
 	if name := m.ProtoReflect().Descriptor().FullName(); name != "xdslb.probe.v1.Report" {
 		t.Errorf("the message is %s", name)
 	}
-	var back Report
+	var back proberpc.Report
 	if err := proto.Unmarshal([]byte(want+"\x38\x07"), protoadapt.MessageV2Of(&back)); err != nil || back != r {
 		t.Errorf("Unmarshal = %+v, %v, want %+v", back, err, r)
 	}

@@ -16,8 +16,8 @@ import (
 
 // This file has the texts that an Explanation, the debug page and the xdslb command share.
 
-// Columns is the width of text for terminals.
-const Columns = 80
+// columns is the width of text for terminals.
+const columns = 80
 
 // maxListed is how many elements of a list a text has.
 const maxListed = 8
@@ -339,7 +339,7 @@ func (e *Located) Notes() (notes []string) {
 func Wrap(w io.Writer, head, indent, text string) {
 	line, begun := head, false
 	for _, word := range strings.Fields(text) {
-		if begun && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > Columns {
+		if begun && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > columns {
 			fmt.Fprintln(w, line)
 			line, begun = indent, false
 		}

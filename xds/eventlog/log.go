@@ -14,9 +14,9 @@ import (
 const (
 	// Interval is the time for which a line suppresses repeats of itself.
 	Interval = time.Minute
-	// MaxSimilar is the number of lines of one message and group that are written in an
+	// maxSimilar is the number of lines of one message and group that are written in an
 	// Interval.
-	MaxSimilar = 32
+	maxSimilar = 32
 
 	maxLines   = 256 // kept to suppress their repeats
 	maxPending = 256 // waiting for the Logger
@@ -234,11 +234,11 @@ func (l *Log) countSimilarLocked(key similarKey, now time.Time) (attrs []slog.At
 		}
 		*c, left = similar{since: now}, Interval
 	}
-	if c.written == MaxSimilar {
+	if c.written == maxSimilar {
 		c.suppressed++
 		return nil, left
 	}
-	if c.written++; c.written == MaxSimilar {
+	if c.written++; c.written == maxSimilar {
 		attrs = append(attrs, slog.Duration("similar_suppressed_for", left))
 	}
 	return attrs, 0

@@ -100,12 +100,12 @@ func TestSimilarLines(t *testing.T) {
 		write("a", 100)
 		write("b", 1)
 		got := h.take()
-		if len(got) != MaxSimilar+1 || got[MaxSimilar-1] != "failed similar_suppressed_for=1m0s" || got[MaxSimilar] != "failed" {
-			t.Errorf("%d lines, want %d of group a and one of b: %q", len(got), MaxSimilar, got)
+		if len(got) != maxSimilar+1 || got[maxSimilar-1] != "failed similar_suppressed_for=1m0s" || got[maxSimilar] != "failed" {
+			t.Errorf("%d lines, want %d of group a and one of b: %q", len(got), maxSimilar, got)
 		}
 		time.Sleep(Interval)
 		write("a", 1)
-		check(t, h, fmt.Sprintf("failed suppressed_similar=%d", 100-MaxSimilar))
+		check(t, h, fmt.Sprintf("failed suppressed_similar=%d", 100-maxSimilar))
 	})
 }
 
@@ -149,8 +149,8 @@ func TestStateOfMany(t *testing.T) {
 		for i := range 1000 {
 			l.WriteState(i, "down", Line{Message: "down", About: i})
 		}
-		if got := h.take(); len(got) != MaxSimilar {
-			t.Errorf("%d lines, want %d", len(got), MaxSimilar)
+		if got := h.take(); len(got) != maxSimilar {
+			t.Errorf("%d lines, want %d", len(got), maxSimilar)
 		}
 		time.Sleep(10 * Interval)
 		check(t, h)

@@ -257,8 +257,8 @@ func (e *env) helpCommand(c *command) {
 	fmt.Fprintf(e.stdout, "\nExample:\n  %s\n", strings.ReplaceAll(c.example, "\n", "\n  "))
 }
 
-// columns is the width of text.
-const columns = report.Columns
+// columns is the width of text, as in package report.
+const columns = 80
 
 // wrap prints a text after a head, broken into lines that begin below the first word.
 func wrap(w io.Writer, head, text string) {

@@ -18,6 +18,10 @@ import (
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
+// maxSimilar is the number of lines of one message and group that the log writes in an
+// eventlog.Interval.
+const maxSimilar = 32
+
 // TestLogEndsTrue: however often something begins and ends within a minute, the last line
 // about it says how it is, if not at once then when the minute is over.
 func TestLogEndsTrue(t *testing.T) {
@@ -112,8 +116,8 @@ func TestLogOfManyClusters(t *testing.T) {
 		}
 		all(nil)
 		all(errors.New("invalid"))
-		if got := lines(msgUnavailable); len(got) != eventlog.MaxSimilar || !strings.Contains(got[eventlog.MaxSimilar-1], "similar_suppressed_for=1m") {
-			t.Fatalf("%d lines, want %d: %q", len(got), eventlog.MaxSimilar, got)
+		if got := lines(msgUnavailable); len(got) != maxSimilar || !strings.Contains(got[maxSimilar-1], "similar_suppressed_for=1m") {
+			t.Fatalf("%d lines, want %d: %q", len(got), maxSimilar, got)
 		}
 		all(nil)
 		for range 4 { // 32 a minute, for those of which nothing was said as well
@@ -126,7 +130,7 @@ func TestLogOfManyClusters(t *testing.T) {
 				t.Errorf("the last line about cluster %s reports a failure", cluster)
 			}
 		}
-		if got := lines("cluster="); len(got) > 4*eventlog.MaxSimilar {
+		if got := lines("cluster="); len(got) > 4*maxSimilar {
 			t.Errorf("%d lines", len(got))
 		}
 	})

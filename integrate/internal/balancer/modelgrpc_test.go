@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 
-	"github.com/xdslb/xdslb/integrate/probe"
+	"github.com/xdslb/xdslb/integrate/internal/proberpc"
 )
 
 // modelChannel is gRPC's side of a balancer. It differs from fakeCC in that it
@@ -176,7 +176,7 @@ func (m moody) Invoke(ctx context.Context, method string, in, out any, opts ...g
 	case 1:
 		return m.silent.Invoke(ctx, method, in, out, opts...)
 	}
-	*out.(*probe.Report) = probe.Report{
+	*out.(*proberpc.Report) = proberpc.Report{
 		InFlight: rand.Uint32N(5), LatencyNs: rand.Uint64N(1e9), FailingPPM: rand.Uint32N(1_000_001),
 		Weight: rand.Float64(), GoingAway: rand.IntN(8) == 0,
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/xdslb/xdslb/integrate/internal/proberpc"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/integrate/probe"
 	"github.com/xdslb/xdslb/picker"
@@ -298,7 +299,7 @@ func (probeConnBuilder) Build(cc any) (balancer.Producer, func()) {
 
 // probe sends one probe.
 func (c *probeConn) probe(ctx context.Context) (picker.ProbeReport, error) {
-	var r probe.Report
+	var r proberpc.Report
 	if err := c.cc.Invoke(ctx, probe.Method, &emptypb.Empty{}, &r); err != nil {
 		return picker.ProbeReport{}, err
 	}

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/integrate/internal/proberpc"
 	"github.com/xdslb/xdslb/integrate/probe"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -33,8 +34,8 @@ type askedServer struct {
 	testgrpc.UnimplementedTestServiceServer
 	addr   string
 	lis    net.Listener
-	report atomic.Pointer[probe.Report] // nil: it does not know probes
-	delay  atomic.Int64                 // of answers, in nanoseconds
+	report atomic.Pointer[proberpc.Report] // nil: it does not know probes
+	delay  atomic.Int64                    // of answers, in nanoseconds
 	rpcs   atomic.Int64
 	probes atomic.Int64
 }
@@ -82,7 +83,7 @@ func newAskedFleet(t *testing.T, n int, config string, opts ...grpc.DialOption) 
 		if s.lis, err = network.Listen(s.addr); err != nil {
 			t.Fatal(err)
 		}
-		s.report.Store(&probe.Report{LatencyNs: 1e6})
+		s.report.Store(&proberpc.Report{LatencyNs: 1e6})
 		g := grpc.NewServer(grpc.UnaryInterceptor(s.answer), grpc.WaitForHandlers(true))
 		testgrpc.RegisterTestServiceServer(g, s)
 		probe.Register(g, probe.NewLoad())
@@ -152,9 +153,9 @@ func TestPrequal(t *testing.T) {
 		}
 		for best := range f.servers {
 			for i, s := range f.servers {
-				r := &probe.Report{InFlight: 1, LatencyNs: 90e6}
+				r := &proberpc.Report{InFlight: 1, LatencyNs: 90e6}
 				if i == best {
-					r = &probe.Report{InFlight: 1, LatencyNs: 10e6}
+					r = &proberpc.Report{InFlight: 1, LatencyNs: 10e6}
 				}
 				s.report.Store(r)
 			}
@@ -181,7 +182,7 @@ func TestPrequal(t *testing.T) {
 func TestPrequalGoingAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newAskedFleet(t, 3, `{"poolSize": 4, "probesPerRpc": 3, "removePerRpc": 0}`)
-		f.servers[1].report.Store(&probe.Report{GoingAway: true, LatencyNs: 1})
+		f.servers[1].report.Store(&proberpc.Report{GoingAway: true, LatencyNs: 1})
 		f.call(t, 100, 50*time.Millisecond)
 		f.counts()
 		f.servers[1].probes.Store(0)
@@ -193,7 +194,7 @@ func TestPrequalGoingAway(t *testing.T) {
 		if rpcs[1] > 10 { // by least request, where no answer was at hand
 			t.Errorf("RPCs went to %v", rpcs)
 		}
-		f.servers[1].report.Store(&probe.Report{LatencyNs: 1})
+		f.servers[1].report.Store(&proberpc.Report{LatencyNs: 1})
 		f.call(t, 100, 50*time.Millisecond)
 		if rpcs, _ := f.counts(); rpcs[1] < 50 {
 			t.Errorf("it stays, and RPCs went to %v", rpcs)
@@ -212,7 +213,7 @@ func TestPrequalSilent(t *testing.T) {
 		f := newAskedFleet(t, 4, `{}`)
 		f.servers[0].report.Store(nil)
 		f.servers[1].report.Store(nil)
-		f.servers[2].report.Store(&probe.Report{LatencyNs: 1e9})
+		f.servers[2].report.Store(&proberpc.Report{LatencyNs: 1e9})
 		f.call(t, 50, 50*time.Millisecond)
 		f.counts()
 		const n = 400
@@ -226,8 +227,8 @@ func TestPrequalSilent(t *testing.T) {
 		if asked > 2 {
 			t.Errorf("the silent endpoints were probed %d times", asked)
 		}
-		f.servers[0].report.Store(&probe.Report{LatencyNs: 10e9})
-		f.servers[1].report.Store(&probe.Report{LatencyNs: 10e9})
+		f.servers[0].report.Store(&proberpc.Report{LatencyNs: 10e9})
+		f.servers[1].report.Store(&proberpc.Report{LatencyNs: 10e9})
 		pass(silentBackoff)
 		f.call(t, 50, 50*time.Millisecond)
 		f.counts()
@@ -266,8 +267,8 @@ func TestPrequalLost(t *testing.T) {
 			t.Errorf("RPCs went to %v; the first, which answers no probes any more, was asked %d times", rpcs, asked)
 		}
 		f.servers[0].delay.Store(0)
-		f.servers[1].report.Store(&probe.Report{LatencyNs: 1e9})
-		f.servers[2].report.Store(&probe.Report{LatencyNs: 1e9})
+		f.servers[1].report.Store(&proberpc.Report{LatencyNs: 1e9})
+		f.servers[2].report.Store(&proberpc.Report{LatencyNs: 1e9})
 		pass(maxBackoff)
 		f.call(t, 50, 50*time.Millisecond)
 		f.counts()

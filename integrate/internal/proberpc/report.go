@@ -1,17 +1,12 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package probe
+// Package proberpc has the message of a probe's answer, for servers (package probe) and clients.
+package proberpc
 
 import "fmt"
 
-// serviceName and Method name the RPC of a probe.
-const (
-	serviceName = "xdslb.probe.v1.Probe"
-	Method      = "/" + serviceName + "/Load"
-)
-
-// A Report is the load of a server. The tags make it the protobuf message of the package
+// A Report is the load of a server. The tags make it the protobuf message of package probe's
 // documentation; gRPC's codec accepts it.
 type Report struct {
 	// InFlight is the number of unary RPCs that the server has in flight.
