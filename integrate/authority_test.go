@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -57,10 +58,10 @@ func TestAuthorityRewriting(t *testing.T) {
 			Clusters: []*clusterv3.Cluster{
 				xdstest.Cluster("nameless", target+"2"),
 				dnsCluster("dns", backend.Addr().Port()),
-				xdstest.Cluster("custom", target, xdstest.Policies(xdstest.TypedStruct(randomsubsetting.Name, map[string]any{
+				xdstest.Cluster("custom", target, testplane.Policies(testplane.TypedStruct(randomsubsetting.Name, map[string]any{
 					"subsetSize": 2., "childPolicy": []any{map[string]any{"round_robin": map[string]any{}}},
 				}))),
-				xdstest.Cluster("first", target, xdstest.Policies(&pickfirstv3.PickFirst{})),
+				xdstest.Cluster("first", target, testplane.Policies(&pickfirstv3.PickFirst{})),
 			},
 		}, xdstest.Resources{Endpoints: xdstest.Service(target+"2", at).Endpoints})
 		r.Endpoints[0].Endpoints[0].LbEndpoints[0].GetEndpoint().Hostname = hostname

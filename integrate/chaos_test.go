@@ -364,10 +364,10 @@ func (w *world) haste() time.Duration {
 // gone waits until nothing is left of the channels.
 func (w *world) gone() {
 	w.await(func() string {
-		left := w.net.Conns()
+		left := w.conns.total()
 		for _, c := range w.controls {
 			ads, _ := c.Streams()
-			lrs, _ := c.Loads().Streams()
+			lrs, _ := c.LoadStreams()
 			left += ads + lrs
 		}
 		if left == 0 {

@@ -6,9 +6,11 @@ package integrate_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -18,11 +20,51 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
+// openConns counts the open connections of clients by address.
+type openConns struct {
+	mu   sync.Mutex
+	open map[string]map[string]int
+}
+
+func (o *openConns) add(client, addr string, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.open == nil {
+		o.open = map[string]map[string]int{}
+	}
+	if o.open[client] == nil {
+		o.open[client] = map[string]int{}
+	}
+	o.open[client][addr] += n
+	if o.open[client][addr] == 0 {
+		delete(o.open[client], addr)
+	}
+}
+
+// of returns the number of a client's open connections by address.
+func (o *openConns) of(client string) map[string]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.open[client])
+}
+
+// total returns the number of open connections of all clients.
+func (o *openConns) total() (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, byAddr := range o.open {
+		for _, k := range byAddr {
+			n += k
+		}
+	}
+	return n
+}
+
 // audit checks the books of a scenario in which nothing is under way any more.
 func (w *world) audit(cc *grpc.ClientConn) {
 	w.t.Helper()
 	w.await(w.inexact)
-	for addr, n := range w.net.Open("steady") {
+	for addr, n := range w.conns.of("steady") {
 		if n != 1 || !slices.Contains(w.configured(), addr) {
 			w.fail("%d connections to %s are open; configured are %v", n, addr, w.configured())
 		}
@@ -36,8 +78,8 @@ func (w *world) audit(cc *grpc.ClientConn) {
 // reported adds up what both control planes were told about a cluster.
 func (w *world) reported(name string) (sum xdstest.LocalityCounts, dropped uint64) {
 	for _, c := range w.controls {
-		counts := c.Loads().Counts(w.service+name, w.service+name)
-		one := counts.Sum()
+		counts := c.Loads(w.service+name, w.service+name)
+		one := counts.Total
 		sum.Issued += one.Issued
 		sum.OK += one.OK
 		sum.Failed += one.Failed
@@ -52,7 +94,7 @@ func (w *world) reported(name string) (sum xdstest.LocalityCounts, dropped uint6
 // progress then.
 func (w *world) fellBack() bool {
 	return slices.ContainsFunc(w.controls[1:], func(c *xdstest.Server) bool {
-		_, streams := c.Loads().Streams()
+		_, streams := c.LoadStreams()
 		return streams > 0
 	})
 }

@@ -27,7 +27,7 @@ func TestOutage(t *testing.T) {
 			}
 		}
 		calls(5 * time.Second)
-		before := w.net.Open("steady")
+		before := w.conns.of("steady")
 		w.cutControl()
 		calls(30 * time.Second)
 		late := w.dial("late")
@@ -40,7 +40,7 @@ func TestOutage(t *testing.T) {
 		w.joinControl()
 		calls(5 * time.Second)
 		w.check()
-		if after := w.net.Open("steady"); len(after) != len(before) || len(after) == 0 {
+		if after := w.conns.of("steady"); len(after) != len(before) || len(after) == 0 {
 			t.Errorf("connections are %v, before the outage they were %v", after, before)
 		}
 		w.hangUp(cc)

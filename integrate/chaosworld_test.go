@@ -67,6 +67,7 @@ type world struct {
 	loads      sync.WaitGroup
 	stop       chan struct{} // closed when the loads are to end
 	stopped    sync.Once
+	conns      openConns
 	mu         sync.Mutex
 	dialed     map[*grpc.ClientConn]bool // not closed; guarded by mu
 }
@@ -84,15 +85,15 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 	if real {
 		w.oracle = newOracle(time.Second, 5*time.Second)
 	}
-	if real {
-		w.net = xdstest.NewLoopback()
-	}
+	w.net.TCP = real
 	w.net.OnOpen = func(who, addr string, others int) {
+		w.conns.add(who, addr, 1)
 		if !strings.HasPrefix(who, "control") {
 			w.oracle.opened(who, addr, others)
 		}
 	}
 	w.net.OnEnd = func(who, addr string, opened time.Time, byClient bool) {
+		w.conns.add(who, addr, -1)
 		if byClient && who == "steady" {
 			w.oracle.ended(who, addr, opened)
 		}
@@ -365,7 +366,7 @@ func (w *world) stream(who string, cc *grpc.ClientConn, rng *rand.Rand, n int) {
 			return err
 		}
 		c.header = header
-		if from := header.Get(xdstest.BackendHeader); len(from) > 0 {
+		if from := header.Get("xdstest-backend"); len(from) > 0 {
 			c.backend = from[0]
 		}
 		for range n {

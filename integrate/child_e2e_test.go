@@ -32,7 +32,7 @@ func offering(t *testing.T, control *xdstest.Server, backends []*xdstest.Backend
 		})
 	}
 	r := xdstest.Service(target, localities...)
-	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.LoadReports(), xdstest.Policies(policies...))}
+	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.LoadReports(), testplane.Policies(policies...))}
 	set(t, control, r)
 }
 
@@ -47,8 +47,8 @@ func TestTypedStruct(t *testing.T) {
 	defer cancel()
 	subset := func(size float64) proto.Message {
 		return testplane.WrrLocality(
-			xdstest.TypedStruct("myorg.MyCustomLeastRequestPolicy", map[string]any{"choiceCount": 2.}),
-			xdstest.TypedStruct(randomsubsetting.Name, map[string]any{
+			testplane.TypedStruct("myorg.MyCustomLeastRequestPolicy", map[string]any{"choiceCount": 2.}),
+			testplane.TypedStruct(randomsubsetting.Name, map[string]any{
 				"subsetSize": size, "childPolicy": []any{map[string]any{"round_robin": map[string]any{}}},
 			}),
 		)
@@ -96,7 +96,7 @@ func TestTypedStruct(t *testing.T) {
 		}
 	}
 	reported := func() bool { // each RPC once, whoever picked it
-		counts := control.Loads().Counts(target, target)
+		counts := control.Loads(target, target)
 		for i, b := range backends {
 			l := counts.Localities[xdstest.Place{Zone: string(rune('a' + i))}]
 			if l.Issued != b.Calls() || l.OK != b.Calls() || l.InProgress != 0 {
@@ -106,7 +106,7 @@ func TestTypedStruct(t *testing.T) {
 		return true
 	}
 	if err := control.Wait(ctx, reported); err != nil {
-		t.Errorf("%v: got %+v for %d and %d RPCs", err, control.Loads().Counts(target, target), backends[0].Calls(), backends[1].Calls())
+		t.Errorf("%v: got %+v for %d and %d RPCs", err, control.Loads(target, target), backends[0].Calls(), backends[1].Calls())
 	}
 }
 

@@ -43,7 +43,7 @@ type reporter struct {
 func (b *bubble) reporter() *reporter {
 	b.t.Helper()
 	r := new(reporter)
-	lis, err := b.net.Listen(xdstest.AnyPort)
+	lis, err := b.net.Listen("127.0.0.1:0")
 	if err != nil {
 		b.t.Fatal(err)
 	}

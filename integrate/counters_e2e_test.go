@@ -64,8 +64,8 @@ func TestReportCut(t *testing.T) {
 	}
 	want := xdstest.LocalityCounts{Issued: 2, OK: 1, Failed: 1}
 	counts := func() xdstest.LocalityCounts {
-		c := control.Loads().Counts(target, target)
-		return c.Sum()
+		c := control.Loads(target, target)
+		return c.Total
 	}
 	if err := control.Wait(ctx, func() bool { return counts().Issued == 2 && counts().InProgress == 0 }); err != nil || counts() != want {
 		t.Errorf("%+v are reported, %v, want %+v", counts(), err, want)
@@ -92,8 +92,8 @@ func TestReportRename(t *testing.T) {
 	wait := func(what string, done func(one, two xdstest.LocalityCounts) bool) {
 		t.Helper()
 		of := func(service string) xdstest.LocalityCounts {
-			c := control.Loads().Counts(target, service)
-			return c.Sum()
+			c := control.Loads(target, service)
+			return c.Total
 		}
 		if err := control.Wait(ctx, func() bool { return done(of("one"), of("two")) }); err != nil {
 			t.Fatalf("%s is not reported: %+v and %+v", what, of("one"), of("two"))
@@ -165,8 +165,8 @@ func TestReportOfLeafThatMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts := func() xdstest.LocalityCounts {
-		c := control.Loads().Counts("a", "a")
-		return c.Sum()
+		c := control.Loads("a", "a")
+		return c.Total
 	}
 	want := xdstest.LocalityCounts{Issued: 1, OK: 1}
 	if err := control.Wait(ctx, func() bool { return counts() == want }); err != nil {

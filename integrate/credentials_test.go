@@ -137,8 +137,8 @@ func TestForeignXDSCredentials(t *testing.T) {
 	for name, policy := range map[string]testplane.ClusterOption{
 		"ROUND_ROBIN":   func(*clusterv3.Cluster) {},
 		"RING_HASH":     testplane.RingHash(8, 8),
-		"pick_first":    xdstest.Policies(&pickfirstv3.PickFirst{}),
-		"custom policy": xdstest.Policies(xdstest.TypedStruct("weighted_target_experimental_absent", nil), xdstest.TypedStruct("round_robin", map[string]any{})),
+		"pick_first":    testplane.Policies(&pickfirstv3.PickFirst{}),
+		"custom policy": testplane.Policies(testplane.TypedStruct("weighted_target_experimental_absent", nil), testplane.TypedStruct("round_robin", map[string]any{})),
 	} {
 		t.Run(name, func(t *testing.T) {
 			secret := newEavesdropper(t)
@@ -307,7 +307,7 @@ func TestChannelsOfPolicies(t *testing.T) {
 		for _, demandsTLS := range []bool{false, true} {
 			control := xdstest.New(t, xdstest.Options{})
 			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(server)})
-			r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, "", xdstest.Policies(xdstest.TypedStruct(d.Name(), map[string]any{})))}
+			r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, "", testplane.Policies(testplane.TypedStruct(d.Name(), map[string]any{})))}
 			if demandsTLS {
 				upstreamTLS(t, nil)(r.Clusters[0])
 			}

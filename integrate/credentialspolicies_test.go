@@ -96,10 +96,10 @@ func TestTLSByEveryPolicy(t *testing.T) {
 	}{
 		{"ROUND_ROBIN", func(*clusterv3.Cluster) {}, nil},
 		{"RING_HASH", testplane.RingHash(8, 8), nil},
-		{"custom", xdstest.Policies(xdstest.TypedStruct("round_robin", map[string]any{})), nil},
-		{"pick_first", xdstest.Policies(&pickfirstv3.PickFirst{}), nil},
+		{"custom", testplane.Policies(testplane.TypedStruct("round_robin", map[string]any{})), nil},
+		{"pick_first", testplane.Policies(&pickfirstv3.PickFirst{}), nil},
 		{"several addresses", func(*clusterv3.Cluster) {}, onBothAddresses},
-		{"several addresses, custom", xdstest.Policies(xdstest.TypedStruct("round_robin", map[string]any{})), onBothAddresses},
+		{"several addresses, custom", testplane.Policies(testplane.TypedStruct("round_robin", map[string]any{})), onBothAddresses},
 	} {
 		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
 		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, "", tt.policy, upstreamTLS(t, nil))}

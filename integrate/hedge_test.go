@@ -115,8 +115,8 @@ func TestHedgedFailure(t *testing.T) {
 func TestHedgedLosers(t *testing.T) {
 	for name, policy := range map[string][]testplane.ClusterOption{
 		"ROUND_ROBIN":   nil,
-		"least latency": {xdstest.Policies(xdstest.TypedStruct("xdslb_least_latency", nil))},
-		"custom":        {xdstest.Policies(testplane.WrrLocality(xdstest.TypedStruct(customPolicy, nil)))},
+		"least latency": {testplane.Policies(testplane.TypedStruct("xdslb_least_latency", nil))},
+		"custom":        {testplane.Policies(testplane.WrrLocality(testplane.TypedStruct(customPolicy, nil)))},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			net := xdstest.NewNetwork()
@@ -173,9 +173,9 @@ func TestHedgedLosers(t *testing.T) {
 			if lost == 0 {
 				t.Errorf("%s: no attempt was made in vain", name)
 			}
-			counts := control.Loads().Counts(target, target)
+			counts := control.Loads(target, target)
 			want := xdstest.LocalityCounts{Issued: before + n + lost, OK: before + n}
-			if got := counts.Sum(); got != want {
+			if got := counts.Total; got != want {
 				t.Errorf("%s: %+v is reported, want %+v", name, got, want)
 			}
 			if name == "least latency" && lost > n*2/5 {

@@ -47,7 +47,7 @@ func TestIgnoredIsLogged(t *testing.T) {
 		}
 		if asks {
 			r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "session", sticky(t, "")))
-			xdstest.Policies(xdstest.TypedStruct("pick_first", nil))(r.Clusters[1])
+			testplane.Policies(testplane.TypedStruct("pick_first", nil))(r.Clusters[1])
 		}
 		set(t, control, r)
 		cc.Connect()

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -29,7 +30,7 @@ func peakEWMA(c *clusterv3.Cluster) {
 func TestLeastLatency(t *testing.T) {
 	for name, dial := range map[string]func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend){
 		"TypedStruct": func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend) {
-			return withPolicy(t, b, xdstest.Policies(xdstest.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": "5s"})))
+			return withPolicy(t, b, testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": "5s"})))
 		},
 		"PeakEwma": func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend) {
 			return withPolicy(t, b, peakEWMA)

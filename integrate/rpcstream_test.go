@@ -49,7 +49,7 @@ func TestHeaderWhileReceiving(t *testing.T) {
 			synctest.Wait() // for Recv to wait
 			begin := time.Now()
 			header, err := s.Header()
-			if took := time.Since(begin); took > 0 || err != nil || len(header.Get(xdstest.BackendHeader)) == 0 {
+			if took := time.Since(begin); took > 0 || err != nil || len(header.Get("xdstest-backend")) == 0 {
 				t.Errorf("%s: Header returns %v and %v after %v, want the backend's headers at once", name, header, err, took)
 			}
 			if err := s.Send(&testgrpc.StreamingOutputCallRequest{}); err != nil {

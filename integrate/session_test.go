@@ -137,7 +137,7 @@ func TestSessionAffinity(t *testing.T) {
 		if next := cookieOf(t, header); (next == "") != known {
 			t.Errorf("a stream, in a session: %v, gets cookie %q", known, next)
 		}
-		if to := header.Get(xdstest.BackendHeader); known && to[0] != backend {
+		if to := header.Get("xdstest-backend"); known && to[0] != backend {
 			t.Errorf("a stream of the session with %s went to %s", backend, to)
 		}
 		if err := stream.CloseSend(); err != nil {

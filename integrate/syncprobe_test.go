@@ -17,6 +17,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/proberpc"
 	"github.com/xdslb/xdslb/integrate/probe"
@@ -92,7 +93,7 @@ func fleetOf(list []*loaded, policy string, config map[string]any) xdstest.Resou
 		z.Endpoints = append(z.Endpoints, xdstest.Endpoint{Addr: l.addr})
 	}
 	r := xdstest.Service(target, z)
-	r.Clusters[0] = xdstest.Cluster(target, target, xdstest.Policies(xdstest.TypedStruct(policy, config)))
+	r.Clusters[0] = xdstest.Cluster(target, target, testplane.Policies(testplane.TypedStruct(policy, config)))
 	return r
 }
 

@@ -42,8 +42,8 @@ func TestRetryElsewhere(t *testing.T) {
 		"ROUND_ROBIN":   nil,
 		"LEAST_REQUEST": {testplane.LeastRequest(2)},
 		"RING_HASH":     {testplane.RingHash(1024, 4096)},
-		"MAGLEV":        {xdstest.Policies(&maglevv3.Maglev{})},
-		"custom":        {xdstest.Policies(testplane.WrrLocality(xdstest.TypedStruct(customPolicy, nil)))},
+		"MAGLEV":        {testplane.Policies(&maglevv3.Maglev{})},
+		"custom":        {testplane.Policies(testplane.WrrLocality(testplane.TypedStruct(customPolicy, nil)))},
 	} {
 		for _, byHeader := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, by header %t", name, byHeader), func(t *testing.T) {

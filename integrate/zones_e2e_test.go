@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -43,7 +44,7 @@ func inZone(t testing.TB, document []byte, zone string) []byte {
 
 // zoneAware has a cluster ask for zone-aware routing.
 func zoneAware(c *clusterv3.Cluster) {
-	xdstest.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: &commonv3.LocalityLbConfig{
+	testplane.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: &commonv3.LocalityLbConfig{
 		LocalityConfigSpecifier: &commonv3.LocalityLbConfig_ZoneAwareLbConfig_{ZoneAwareLbConfig: &commonv3.LocalityLbConfig_ZoneAwareLbConfig{}},
 	}})(c)
 }

@@ -17,10 +17,10 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 	"github.com/xdslb/xdslb/xds/resource"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // TestNoControlPlane checks that a target without a control plane fails at
@@ -466,7 +466,7 @@ func TestRest(t *testing.T) {
 		for i := range responses {
 			c := clusterTo("svc", "svc")
 			c.AltStatName = fmt.Sprint(i)
-			xdstest.Policies(new(roundrobinv3.RoundRobin))(c)
+			testplane.Policies(new(roundrobinv3.RoundRobin))(c)
 			cp.send(cds, fmt.Sprint(i), c)
 		}
 		advance(2 * time.Second)

@@ -17,13 +17,14 @@ import (
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // zoneAwareCluster returns a cluster that asks for zone-aware routing.
 func zoneAwareCluster(name string) *clusterv3.Cluster {
-	return xdstest.Cluster(name, name, xdstest.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: &commonv3.LocalityLbConfig{
+	return xdstest.Cluster(name, name, testplane.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: &commonv3.LocalityLbConfig{
 		LocalityConfigSpecifier: &commonv3.LocalityLbConfig_ZoneAwareLbConfig_{ZoneAwareLbConfig: &commonv3.LocalityLbConfig_ZoneAwareLbConfig{}},
 	}}))
 }

@@ -61,7 +61,7 @@
 // An entry in Policies is sufficient; it then runs in every fleet.
 //
 //   - A policy of clusters: Impl is Ours or Stock, Cluster is the configuration of the
-//     control plane, for example xdstest.Policies(xdstest.TypedStruct("xdslb_...", ...)).
+//     control plane, for example testplane.Policies(testplane.TypedStruct("xdslb_...", ...)).
 //   - A policy by name, without xDS: ServiceConfig. Endpoints have their nominal
 //     speed as weight. Impl is Ours, or Anchor for a policy that is only compared with.
 //   - A server side, as for probes: Server returns options and services for

@@ -17,8 +17,6 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // method is the arena's unary method, and streaming its streaming method. The need of an RPC is
@@ -212,7 +210,7 @@ func (extras) HandleConn(context.Context, stats.ConnStats) {}
 // startNodes starts a server around each model.
 func (w *world) startNodes() error {
 	for _, m := range w.models {
-		n := &node{world: w, model: m, addr: netip.MustParseAddrPort(xdstest.AnyPort)}
+		n := &node{world: w, model: m, addr: netip.MustParseAddrPort("127.0.0.1:0")}
 		if err := n.start(); err != nil {
 			return fmt.Errorf("arena: start server %d: %w", m.Index, err)
 		}

@@ -21,7 +21,6 @@ import (
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // An Impl is the implementation of a channel.
@@ -121,13 +120,13 @@ func Policies() []Policy {
 
 // leastLatency returns least latency with a time constant of the decay.
 func leastLatency(decay string) []testplane.ClusterOption {
-	return []testplane.ClusterOption{xdstest.Policies(xdstest.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": decay}))}
+	return []testplane.ClusterOption{testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": decay}))}
 }
 
 // clientWRR weighs endpoints by their load reports (A58), with A58's defaults except for the
 // blackout period, which would exceed the warm-up.
 func clientWRR(c *clusterv3.Cluster) {
-	xdstest.Policies(testplane.WrrLocality(&clientwrrv3.ClientSideWeightedRoundRobin{
+	testplane.Policies(testplane.WrrLocality(&clientwrrv3.ClientSideWeightedRoundRobin{
 		BlackoutPeriod:     durationpb.New(2 * time.Second),
 		WeightUpdatePeriod: durationpb.New(time.Second),
 	}))(c)
@@ -138,8 +137,8 @@ func slowStarts() []Policy {
 	start := &commonv3.SlowStartConfig{SlowStartWindow: durationpb.New(5 * time.Second)}
 	return []Policy{
 		{Impl: Ours, Name: "round_robin, slow start", Only: []string{rollingRestart},
-			Cluster: []testplane.ClusterOption{xdstest.Policies(&roundrobinv3.RoundRobin{SlowStartConfig: start})}},
+			Cluster: []testplane.ClusterOption{testplane.Policies(&roundrobinv3.RoundRobin{SlowStartConfig: start})}},
 		{Impl: Ours, Name: "least_request, slow start", Only: []string{rollingRestart},
-			Cluster: []testplane.ClusterOption{xdstest.Policies(&leastrequestv3.LeastRequest{SlowStartConfig: start})}},
+			Cluster: []testplane.ClusterOption{testplane.Policies(&leastrequestv3.LeastRequest{SlowStartConfig: start})}},
 	}
 }

@@ -12,13 +12,12 @@ import (
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/probe"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // prequal probes servers: synchronous of them before each RPC, or if that is 0, the given
 // number of probes per RPC on average, some of whose answers are removed unused.
 func prequal(synchronous int, probes, removed float64) testplane.ClusterOption {
-	return xdstest.Policies(xdstest.TypedStruct(integrate.Prequal, map[string]any{
+	return testplane.Policies(testplane.TypedStruct(integrate.Prequal, map[string]any{
 		"synchronous": synchronous, "probesPerRpc": probes, "removePerRpc": removed,
 	}))
 }

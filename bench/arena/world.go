@@ -66,9 +66,7 @@ func play(f *Fleet, p *Policy, seed uint64, real bool) (*Result, error) {
 		return nil, err
 	}
 	w := &world{fleet: f, policy: p, seed: seed, work: f.arrivals(seed), net: xdstest.NewNetwork()}
-	if real {
-		w.net = xdstest.NewLoopback()
-	}
+	w.net.TCP = real
 	w.calls = make([]call, len(w.work))
 	defer w.close()
 	clock := &systemClock{start: time.Now()}

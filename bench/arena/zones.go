@@ -58,8 +58,8 @@ func zoneAware() []Policy {
 	}
 	config := integrate.Config{LocalCluster: clientsName}
 	list := []Policy{
-		{Name: "round_robin, zone-aware", Config: config, Cluster: []testplane.ClusterOption{xdstest.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: locality})}},
-		{Name: "least_request, zone-aware", Config: config, Cluster: []testplane.ClusterOption{xdstest.Policies(&leastrequestv3.LeastRequest{LocalityLbConfig: locality})}},
+		{Name: "round_robin, zone-aware", Config: config, Cluster: []testplane.ClusterOption{testplane.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: locality})}},
+		{Name: "least_request, zone-aware", Config: config, Cluster: []testplane.ClusterOption{testplane.Policies(&leastrequestv3.LeastRequest{LocalityLbConfig: locality})}},
 	}
 	for i := range list {
 		list[i].Impl, list[i].Only = Ours, []string{threeZones, slowZone}

@@ -64,7 +64,7 @@ func newFleet(t testing.TB, n *xdstest.Network, names []string) *fleet {
 	healthpb.RegisterHealthServer(f.server, health.NewServer())
 	var serving sync.WaitGroup
 	for _, name := range names {
-		lis, err := n.Listen(xdstest.AnyPort)
+		lis, err := n.Listen("127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -76,8 +76,8 @@ var (
 			c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
 		},
 		"least of 1":      func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; testplane.LeastRequest(1)(c) },
-		"no known policy": xdstest.Policies(xdstest.TypedStruct("nobody.Knows", nil)),
-		"no policy":       xdstest.Policies(),
+		"no known policy": testplane.Policies(testplane.TypedStruct("nobody.Knows", nil)),
+		"no policy":       testplane.Policies(),
 		"lrs not self": func(c *clusterv3.Cluster) {
 			c.LrsServer = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
 		},

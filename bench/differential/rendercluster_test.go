@@ -67,21 +67,21 @@ func policyOption(policy string) testplane.ClusterOption {
 	case ringHash:
 		return testplane.RingHash(64, 1024)
 	case wrrRoundRobin:
-		return xdstest.Policies(testplane.WrrLocality(&roundrobinv3.RoundRobin{}))
+		return testplane.Policies(testplane.WrrLocality(&roundrobinv3.RoundRobin{}))
 	case wrrRandom:
-		return xdstest.Policies(testplane.WrrLocality(&randomv3.Random{}, &roundrobinv3.RoundRobin{}))
+		return testplane.Policies(testplane.WrrLocality(&randomv3.Random{}, &roundrobinv3.RoundRobin{}))
 	case wrrLeastRequest:
-		return xdstest.Policies(testplane.WrrLocality(&leastrequestv3.LeastRequest{ChoiceCount: wrapperspb.UInt32(3)}))
+		return testplane.Policies(testplane.WrrLocality(&leastrequestv3.LeastRequest{ChoiceCount: wrapperspb.UInt32(3)}))
 	case wrrPickFirst:
-		return xdstest.Policies(testplane.WrrLocality(&pickfirstv3.PickFirst{}))
+		return testplane.Policies(testplane.WrrLocality(&pickfirstv3.PickFirst{}))
 	case clientWeightedRR:
-		return xdstest.Policies(testplane.WrrLocality(&clientwrrv3.ClientSideWeightedRoundRobin{}))
+		return testplane.Policies(testplane.WrrLocality(&clientwrrv3.ClientSideWeightedRoundRobin{}))
 	case plainRoundRobin:
-		return xdstest.Policies(&roundrobinv3.RoundRobin{})
+		return testplane.Policies(&roundrobinv3.RoundRobin{})
 	case pickFirst:
-		return xdstest.Policies(&pickfirstv3.PickFirst{})
+		return testplane.Policies(&pickfirstv3.PickFirst{})
 	case typedRingHash:
-		return xdstest.Policies(&ringhashv3.RingHash{
+		return testplane.Policies(&ringhashv3.RingHash{
 			HashFunction:    ringhashv3.RingHash_XX_HASH,
 			MinimumRingSize: wrapperspb.UInt64(32), MaximumRingSize: wrapperspb.UInt64(512),
 		})

@@ -4,6 +4,7 @@
 package testplane
 
 import (
+	typedstructv3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -14,6 +15,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -99,11 +101,35 @@ func LeastRequest(choices uint32) ClusterOption {
 	}
 }
 
+// Policies sets load_balancing_policy to a list of policies, in order of preference (A52).
+func Policies(policies ...proto.Message) ClusterOption {
+	return func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = policyList(policies) }
+}
+
+// TypedStruct returns a custom policy with a name in gRPC's registry (A52). Its configuration
+// has the format of structpb.NewStruct.
+func TypedStruct(name string, config map[string]any) proto.Message {
+	value, err := structpb.NewStruct(config)
+	if err != nil {
+		panic(err)
+	}
+	return &typedstructv3.TypedStruct{TypeUrl: "type.googleapis.com/" + name, Value: value}
+}
+
+func policyList(policies []proto.Message) *clusterv3.LoadBalancingPolicy {
+	list := new(clusterv3.LoadBalancingPolicy)
+	for _, p := range policies {
+		list.Policies = append(list.Policies, &clusterv3.LoadBalancingPolicy_Policy{
+			TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "policy", TypedConfig: anyOf(p)},
+		})
+	}
+	return list
+}
+
 // WrrLocality returns A52's policy that draws a locality first, and leaves its endpoints to the
 // first of the policies that a client supports.
 func WrrLocality(policies ...proto.Message) proto.Message {
-	c := xdstest.Cluster("", "", xdstest.Policies(policies...))
-	return &wrrlocalityv3.WrrLocality{EndpointPickingPolicy: c.GetLoadBalancingPolicy()}
+	return &wrrlocalityv3.WrrLocality{EndpointPickingPolicy: policyList(policies)}
 }
 
 // Drop adds a drop category to a load assignment, and returns it.

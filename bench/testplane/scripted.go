@@ -89,7 +89,7 @@ func StartScripted(opts ScriptedOptions) *Scripted {
 	}
 	if s.lis == nil {
 		s.network = xdstest.NewNetwork()
-		s.lis, _ = s.network.Listen(xdstest.AnyPort) // never fails in memory
+		s.lis, _ = s.network.Listen("127.0.0.1:0") // never fails in memory
 	}
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, scriptedADS{s: s})
 	go func() {

@@ -43,11 +43,11 @@ func ExampleReporter() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	if err := server.Wait(ctx, func() bool { return server.Loads().Counts("cluster", "service").Reports == 1 }); err != nil {
+	if err := server.Wait(ctx, func() bool { return server.Loads("cluster", "service").Reports == 1 }); err != nil {
 		fmt.Println(err)
 		return
 	}
-	counts := server.Loads().Counts("cluster", "service")
+	counts := server.Loads("cluster", "service")
 	reporter.Close()
 	fmt.Println(counts.Drops["lottery"], "by lottery,", counts.Dropped, "in all")
 	// Output: 2 by lottery, 3 in all

@@ -47,7 +47,7 @@ func (h *hostile) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadSt
 func startHostile(t *testing.T, handle handler) (*hostile, *Reporter) {
 	t.Helper()
 	n, h := xdstest.NewNetwork(), &hostile{handle: handle}
-	lis, err := n.Listen(xdstest.AnyPort)
+	lis, err := n.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,12 +219,12 @@ func TestSendBounded(t *testing.T) {
 		pass(2 * time.Second) // the second is being sent
 		tr.rpcs(0, 4, picker.CallOK)
 		pass(sendTimeout)
-		if open, _ := s.Loads().Streams(); open != 1 {
+		if open, _ := s.LoadStreams(); open != 1 {
 			t.Fatalf("%d streams to the server that reads, want 1", open)
 		}
 		pass(time.Second)
-		c := s.Loads().Counts("cluster", "service")
-		if got := c.Sum().OK; got != 7 {
+		c := s.Loads("cluster", "service")
+		if got := c.Total.OK; got != 7 {
 			t.Errorf("%d RPCs reported, want 7", got)
 		}
 	})

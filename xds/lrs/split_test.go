@@ -21,7 +21,7 @@ import (
 // clusters arrive once, also those without metrics.
 func TestLargeReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, r := start(t)
+		s, r, requests := startRecorded(t)
 		const zones = 80
 		ids := make([]string, zones)
 		for i := range ids {
@@ -51,7 +51,7 @@ func TestLargeReport(t *testing.T) {
 		pass(10 * time.Second)
 
 		total := 0
-		for _, req := range reports(s) {
+		for _, req := range requests.reports() {
 			size := proto.Size(req)
 			total += size
 			if size > 1<<20+100<<10 {
@@ -66,7 +66,7 @@ func TestLargeReport(t *testing.T) {
 		if total < 8<<20 {
 			t.Fatalf("the report has %d bytes, too few for this test", total)
 		}
-		if n := len(reports(s)); n > 2*total>>20+2 {
+		if n := len(requests.reports()); n > 2*total>>20+2 {
 			t.Errorf("%d messages for %d bytes", n, total)
 		}
 		for _, tr := range all {
@@ -74,12 +74,12 @@ func TestLargeReport(t *testing.T) {
 		}
 		pass(10 * time.Second)
 		for name, n := range map[string]uint64{"a small one": 1, "hostile": zones, "last": 1, "many3": 10} {
-			c := s.Loads().Counts(name, "")
-			if want := (xdstest.LocalityCounts{Issued: 3*n + 1, OK: 3*n + 1}); c.Sum() != want || c.Dropped != 1 || c.Drops["lb"] != 1 {
-				t.Errorf("cluster %s: reported %+v, %d dropped, %v; want %+v and 1 drop", name, c.Sum(), c.Dropped, c.Drops, want)
+			c := s.Loads(name, "")
+			if want := (xdstest.LocalityCounts{Issued: 3*n + 1, OK: 3*n + 1}); c.Total != want || c.Dropped != 1 || c.Drops["lb"] != 1 {
+				t.Errorf("cluster %s: reported %+v, %d dropped, %v; want %+v and 1 drop", name, c.Total, c.Dropped, c.Drops, want)
 			}
 		}
-		if open, total := s.Loads().Streams(); open != 1 || total != 1 {
+		if open, total := s.LoadStreams(); open != 1 || total != 1 {
 			t.Errorf("%d of %d streams are open, want one", open, total)
 		}
 	})

@@ -23,7 +23,7 @@ func TestStop(t *testing.T) {
 		s, r := start(t)
 		streams := func(wantOpen, wantTotal int) {
 			t.Helper()
-			if open, total := s.Loads().Streams(); open != wantOpen || total != wantTotal {
+			if open, total := s.LoadStreams(); open != wantOpen || total != wantTotal {
 				t.Errorf("%d streams open, %d in all; want %d, %d", open, total, wantOpen, wantTotal)
 			}
 		}
@@ -43,8 +43,8 @@ func TestStop(t *testing.T) {
 			stop2()
 			synctest.Wait()
 			streams(0, i+1)
-			c := s.Loads().Counts("cluster", "service")
-			if got, want := c.Sum().OK, uint64(11*(i+1)); got != want {
+			c := s.Loads("cluster", "service")
+			if got, want := c.Total.OK, uint64(11*(i+1)); got != want {
 				t.Errorf("%d RPCs reported, want %d", got, want)
 			}
 			if got := censusOf(r); got != (census{}) {
@@ -142,8 +142,8 @@ func TestStopBusy(t *testing.T) {
 			t.Errorf("reporter remembers %+v, want %+v", got, want)
 		}
 		pass(10 * time.Second)
-		c := s.Loads().Counts("cluster", "service")
-		if got, want := c.Sum(), (xdstest.LocalityCounts{Issued: 2, OK: 1, Failed: 1}); got != want {
+		c := s.Loads("cluster", "service")
+		if got, want := c.Total, (xdstest.LocalityCounts{Issued: 2, OK: 1, Failed: 1}); got != want {
 			t.Errorf("counts %+v, want %+v", got, want)
 		}
 		if got, want := censusOf(r), (census{clusters: 1, sources: 1}); got != want {
@@ -178,7 +178,7 @@ func TestStopAndStart(t *testing.T) {
 		stop()
 		r.Report("cluster", "service")
 		pass(10 * time.Second)
-		if open, total := s.Loads().Streams(); open != 1 || total != 1 {
+		if open, total := s.LoadStreams(); open != 1 || total != 1 {
 			t.Errorf("%d streams open, %d in all, want 1, 1", open, total)
 		}
 	})
@@ -193,9 +193,9 @@ func TestCloseReports(t *testing.T) {
 		newTraffic(t, load, "a").rpcs(0, 3, picker.CallOK)
 		r.Close()
 		stop()
-		c := s.Loads().Counts("cluster", "service")
-		if c.Sum().OK != 3 || c.Interval != time.Second {
-			t.Errorf("%d RPCs in %v reported, want 3 in 1s", c.Sum().OK, c.Interval)
+		c := s.Loads("cluster", "service")
+		if c.Total.OK != 3 || c.Interval != time.Second {
+			t.Errorf("%d RPCs in %v reported, want 3 in 1s", c.Total.OK, c.Interval)
 		}
 	})
 }
@@ -217,8 +217,8 @@ func TestShortLived(t *testing.T) {
 			newTraffic(t, load, "a").rpcs(0, 3, picker.CallOK)
 			leave(stop)
 			pass(time.Minute)
-			c := s.Loads().Counts("cluster", "service")
-			if got, want := c.Sum().OK, uint64(3*(i+1)); got != want {
+			c := s.Loads("cluster", "service")
+			if got, want := c.Total.OK, uint64(3*(i+1)); got != want {
 				t.Errorf("%d RPCs reported after %d times, want %d", got, i+1, want)
 			}
 		}

@@ -26,22 +26,11 @@ import (
 // A bubble ends only when all of its goroutines have, so each test that uses one
 // is a leak check, too.
 
-// reports returns the requests of the current streams but the first, which
-// introduces.
-func reports(s *xdstest.Server) (list []*lrsv3.LoadStatsRequest) {
-	for _, req := range s.Loads().Requests() {
-		if req.GetNode() == nil {
-			list = append(list, req)
-		}
-	}
-	return list
-}
-
 // A27-LRS-1, A27-LRS-2, A27-LRS-3, A27-LRS-4, T-LRS-3, T-LRS-4: two requests,
 // field by field.
 func TestReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, r := start(t)
+		_, r, requests := startRecorded(t)
 		load, _ := r.Report("cluster", "service")
 		tr := newTraffic(t, load, "b", "a", "idle")
 		tr.begin(0, 5)
@@ -81,7 +70,7 @@ func TestReport(t *testing.T) {
 			}}},
 			{},
 		}
-		got := s.Loads().Requests()
+		got := requests.all()
 		if !slices.EqualFunc(got, want, func(a, b *lrsv3.LoadStatsRequest) bool { return proto.Equal(a, b) }) {
 			t.Errorf("requests:\n%v\nwant:\n%v", got, want)
 		}
@@ -104,15 +93,15 @@ func TestInterval(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, r := start(t)
-				s.Loads().Configure(&lrsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: tt.sent})
+				s, r, requests := startRecorded(t)
+				s.ConfigureLoads(&lrsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: tt.sent})
 				r.Report("cluster", "service")
 				pass(6 * time.Second)
 				want := 0
 				if tt.want > 0 {
 					want = int(6 * time.Second / tt.want)
 				}
-				if got := len(reports(s)); got != want {
+				if got := len(requests.reports()); got != want {
 					t.Errorf("%d reports in 6 s, want %d", got, want)
 				}
 			})
@@ -130,16 +119,16 @@ func TestResponses(t *testing.T) {
 		one, _ := r.Report("one", "")
 		two, _ := r.Report("two", "")
 		ask := func(seconds int64, clusters ...string) {
-			s.Loads().Configure(&lrsv3.LoadStatsResponse{
+			s.ConfigureLoads(&lrsv3.LoadStatsResponse{
 				Clusters: clusters, LoadReportingInterval: &durationpb.Duration{Seconds: seconds},
 			})
 			synctest.Wait()
 		}
 		check := func(cluster string, ok uint64, interval time.Duration) {
 			t.Helper()
-			c := s.Loads().Counts(cluster, "")
-			if c.Sum().OK != ok || c.Interval != interval {
-				t.Errorf("cluster %s: %d RPCs in %v reported, want %d in %v", cluster, c.Sum().OK, c.Interval, ok, interval)
+			c := s.Loads(cluster, "")
+			if c.Total.OK != ok || c.Interval != interval {
+				t.Errorf("cluster %s: %d RPCs in %v reported, want %d in %v", cluster, c.Total.OK, c.Interval, ok, interval)
 			}
 		}
 		ask(5, "one", "unknown")
@@ -165,7 +154,7 @@ func TestResponses(t *testing.T) {
 		pass(8 * time.Second)
 		check("one", 15, 15*time.Second)
 		check("two", 15, 17*time.Second)
-		s.Loads().Configure(&lrsv3.LoadStatsResponse{
+		s.ConfigureLoads(&lrsv3.LoadStatsResponse{
 			SendAllClusters: true, LoadReportingInterval: durationpb.New(time.Second),
 		})
 		pass(time.Second)
@@ -203,7 +192,7 @@ func TestRemovedLocality(t *testing.T) {
 		retain(load, []string{"a", "b"}, nil)
 		newTraffic(t, load, "a", "b").rpcs(0, 3, picker.CallOK)
 		pass(10 * time.Second)
-		c := s.Loads().Counts("cluster", "service")
+		c := s.Loads("cluster", "service")
 		a := c.Localities[xdstest.Place{Zone: "a"}]
 		if want := (xdstest.LocalityCounts{Issued: 5, OK: 5}); a != want || c.Dropped != 1 {
 			t.Errorf("locality a %+v, dropped %d; want %+v, 1", a, c.Dropped, want)
@@ -234,14 +223,14 @@ func TestReconnect(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(5 * time.Minute) // two of them for the channel to connect
-		c := s.Loads().Counts("cluster", "service")
-		if got := c.Sum(); got.OK != 35 || got.Failed != 100 || got.Issued != 135 {
+		c := s.Loads("cluster", "service")
+		if got := c.Total; got.OK != 35 || got.Failed != 100 || got.Issued != 135 {
 			t.Errorf("reported %+v, want 35 OK and 100 failed", got)
 		}
 		if c.Interval < time.Hour+time.Minute || c.Interval > time.Hour+4*time.Minute {
 			t.Errorf("intervals add up to %v, want a minute and the hour without a server", c.Interval)
 		}
-		if _, total := s.Loads().Streams(); total != 7 {
+		if _, total := s.LoadStreams(); total != 7 {
 			t.Errorf("%d streams, want 7", total)
 		}
 	})
@@ -280,11 +269,11 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 	want := xdstest.LocalityCounts{Issued: workers * rounds * 100, OK: workers * rounds * 50, Failed: workers * rounds * 50}
 	err := s.Wait(ctx, func() bool {
-		c := s.Loads().Counts("cluster", "service")
-		return c.Sum() == want && c.Dropped == workers*rounds*20 && c.Drops["x"] == workers*rounds*10
+		c := s.Loads("cluster", "service")
+		return c.Total == want && c.Dropped == workers*rounds*20 && c.Drops["x"] == workers*rounds*10
 	})
 	if err != nil {
-		t.Errorf("%v: %+v, want %+v", err, s.Loads().Counts("cluster", "service"), want)
+		t.Errorf("%v: %+v, want %+v", err, s.Loads("cluster", "service"), want)
 	}
 	r.Close()
 }

@@ -6,11 +6,14 @@ package lrs
 import (
 	"context"
 	"net/netip"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -100,11 +103,46 @@ var node = &corev3.Node{Id: "test", ClientFeatures: []string{"envoy.lrs.supports
 // clusters every ten seconds.
 func start(t *testing.T) (*xdstest.Server, *Reporter) {
 	t.Helper()
-	n := xdstest.NewNetwork()
-	s := xdstest.New(t, xdstest.Options{Listen: n.Listen, LoadInterval: 10 * time.Second})
+	s, r, _ := startRecorded(t)
+	return s, r
+}
+
+// startRecorded is start, with the requests that the server receives.
+func startRecorded(t *testing.T) (*xdstest.Server, *Reporter, *recorded) {
+	t.Helper()
+	n, requests := xdstest.NewNetwork(), new(recorded)
+	s := xdstest.New(t, xdstest.Options{Listen: n.Listen, LoadInterval: 10 * time.Second, OnLoadRequest: requests.add})
 	r := NewReporter(dial(t, s.Addr(), grpc.WithContextDialer(n.Dial)), node, Options{})
 	t.Cleanup(r.Close)
-	return s, r
+	return s, r, requests
+}
+
+// recorded are the requests that a server has received, in order.
+type recorded struct {
+	mu   sync.Mutex
+	list []*lrsv3.LoadStatsRequest
+}
+
+func (r *recorded) add(req *lrsv3.LoadStatsRequest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, req)
+}
+
+func (r *recorded) all() []*lrsv3.LoadStatsRequest {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.list)
+}
+
+// reports returns the requests except the first of each stream, which has the node.
+func (r *recorded) reports() (list []*lrsv3.LoadStatsRequest) {
+	for _, req := range r.all() {
+		if req.GetNode() == nil {
+			list = append(list, req)
+		}
+	}
+	return list
 }
 
 // pass lets time pass, in a bubble, with all its events.

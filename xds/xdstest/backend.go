@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// BackendHeader is the response header of FullDuplexCall that names the backend.
-const BackendHeader = "xdstest-backend"
+// backendHeader is the response header of FullDuplexCall that names the backend.
+const backendHeader = "xdstest-backend"
 
 // BackendOptions configures backends. The zero value is ready to use.
 type BackendOptions struct {
@@ -44,7 +44,7 @@ type BackendOptions struct {
 //   - EmptyCall returns an empty response, at the minimum cost of an RPC;
 //   - UnaryCall returns Addr as the hostname, and the request's payload;
 //   - FullDuplexCall echoes the payload of each message, and sends Addr in
-//     header BackendHeader.
+//     header xdstest-backend.
 //
 // A Backend must be made by StartBackends or NewBackends. It is safe for concurrent use.
 type Backend struct {
@@ -195,7 +195,7 @@ func (s service) UnaryCall(_ context.Context, req *testgrpc.SimpleRequest) (*tes
 
 // FullDuplexCall implements TestService.
 func (s service) FullDuplexCall(stream testgrpc.TestService_FullDuplexCallServer) error {
-	if err := stream.SendHeader(metadata.Pairs(BackendHeader, s.name)); err != nil {
+	if err := stream.SendHeader(metadata.Pairs(backendHeader, s.name)); err != nil {
 		return err
 	}
 	for {

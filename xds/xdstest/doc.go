@@ -26,7 +26,7 @@
 // build resources that a client accepts; they return plain protobuf messages for tests to
 // change further. Service builds the four resources of a service at once.
 //
-// [Network] connects all of them in memory, for bubbles of testing/synctest, and injects
+// [Network] connects all of them in memory, for bubbles of testing/synctest, or by TCP, and injects
 // network faults.
 //
 // All state of a test is in the values returned by Start and StartBackends. New and NewBackends

@@ -12,19 +12,17 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// maxRequests limits the memory of Loads.Requests.
-const maxRequests = 4096
-
-// Loads is the LRS service of a Server: it configures the load reports of clients, and sums
-// them. It is safe for concurrent use.
-type Loads struct {
-	events *events
+// loads is the LRS service of a Server: it configures the load reports of clients, and sums
+// them.
+type loads struct {
+	lrsv3.UnimplementedLoadReportingServiceServer
+	events    *events
+	onRequest func(*lrsv3.LoadStatsRequest) // Options.OnLoadRequest
 
 	mu       sync.Mutex
 	response *lrsv3.LoadStatsResponse // sent to clients; replaced, never modified
 	total    int
 	streams  map[*lrsStream]bool // the open streams
-	requests []*lrsv3.LoadStatsRequest
 	counts   map[loadKey]*LoadCounts
 }
 
@@ -38,7 +36,8 @@ type loadKey struct{ cluster, service string }
 
 // LoadCounts is the sum of the load reports of one cluster and EDS service.
 type LoadCounts struct {
-	Reports    int // number of reports that include it
+	Reports    int            // number of reports that include it
+	Total      LocalityCounts // the sum over Localities
 	Localities map[Place]LocalityCounts
 	Dropped    uint64            // total_dropped_requests
 	Drops      map[string]uint64 // dropped_requests, by category
@@ -56,21 +55,23 @@ type LocalityCounts struct {
 // Place names a locality.
 type Place struct{ Region, Zone, SubZone string }
 
-func (l *Loads) init(events *events, interval time.Duration) {
+func (l *loads) init(events *events, opts *Options) {
+	l.events, l.onRequest = events, opts.OnLoadRequest
+	l.streams, l.counts = make(map[*lrsStream]bool), make(map[loadKey]*LoadCounts)
+	interval := opts.LoadInterval
 	if interval == 0 {
 		interval = time.Second
 	}
-	l.events = events
-	l.streams, l.counts = make(map[*lrsStream]bool), make(map[loadKey]*LoadCounts)
-	l.Configure(&lrsv3.LoadStatsResponse{
+	l.response = &lrsv3.LoadStatsResponse{
 		SendAllClusters:       true,
 		LoadReportingInterval: durationpb.New(interval),
-	})
+	}
 }
 
-// Configure sends resp on all open streams, and on new streams when they open. Nil stops
+// ConfigureLoads sends resp on all open LRS streams, and on new ones when they open. Nil stops
 // sending. The message must not be modified afterwards.
-func (l *Loads) Configure(resp *lrsv3.LoadStatsResponse) {
+func (s *Server) ConfigureLoads(resp *lrsv3.LoadStatsResponse) {
+	l := &s.loads
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.response = resp
@@ -79,23 +80,16 @@ func (l *Loads) Configure(resp *lrsv3.LoadStatsResponse) {
 	}
 }
 
-// Streams returns the number of open LRS streams, and the total number so far.
-func (l *Loads) Streams() (open, total int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.streams), l.total
+// LoadStreams returns the number of open LRS streams, and the total number so far.
+func (s *Server) LoadStreams() (open, total int) {
+	s.loads.mu.Lock()
+	defer s.loads.mu.Unlock()
+	return len(s.loads.streams), s.loads.total
 }
 
-// Requests returns the latest 4096 received messages, in order; at least the first of each
-// stream contains the client's node.
-func (l *Loads) Requests() []*lrsv3.LoadStatsRequest {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]*lrsv3.LoadStatsRequest(nil), l.requests...)
-}
-
-// Counts returns the reported load of a cluster and EDS service so far.
-func (l *Loads) Counts(cluster, service string) LoadCounts {
+// Loads returns the reported load of a cluster and EDS service so far.
+func (s *Server) Loads(cluster, service string) LoadCounts {
+	l := &s.loads
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.counts[loadKey{cluster, service}]
@@ -104,29 +98,17 @@ func (l *Loads) Counts(cluster, service string) LoadCounts {
 	}
 	counts := *c
 	counts.Localities, counts.Drops = maps.Clone(c.Localities), maps.Clone(c.Drops)
+	for _, n := range c.Localities {
+		counts.Total.Issued += n.Issued
+		counts.Total.OK += n.OK
+		counts.Total.Failed += n.Failed
+		counts.Total.InProgress += n.InProgress
+	}
 	return counts
 }
 
-// Sum returns the sum over the localities.
-func (c *LoadCounts) Sum() LocalityCounts {
-	var sum LocalityCounts
-	for _, l := range c.Localities {
-		sum.Issued += l.Issued
-		sum.OK += l.OK
-		sum.Failed += l.Failed
-		sum.InProgress += l.InProgress
-	}
-	return sum
-}
-
-// loadService is the service of a Loads.
-type loadService struct {
-	lrsv3.UnimplementedLoadReportingServiceServer
-	*Loads
-}
-
 // StreamLoadStats handles a stream until it ends.
-func (l loadService) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+func (l *loads) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
 	st := &lrsStream{configure: make(chan struct{}, 1), broken: make(chan struct{}, 1)}
 	l.mu.Lock()
 	l.total++
@@ -148,6 +130,9 @@ func (l loadService) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 			if err != nil {
 				ended <- err
 				return
+			}
+			if l.onRequest != nil {
+				l.onRequest(req)
 			}
 			l.add(req)
 			if first {
@@ -175,7 +160,7 @@ func (l loadService) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 	}
 }
 
-func (l *Loads) breakStreams() {
+func (l *loads) breakStreams() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for st := range l.streams {
@@ -184,14 +169,10 @@ func (l *Loads) breakStreams() {
 }
 
 // add adds the counts of a message.
-func (l *Loads) add(req *lrsv3.LoadStatsRequest) {
+func (l *loads) add(req *lrsv3.LoadStatsRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.events.notify()
-	if len(l.requests) == maxRequests {
-		l.requests = append(l.requests[:0:0], l.requests[maxRequests/2:]...)
-	}
-	l.requests = append(l.requests, req)
 	for _, cs := range req.GetClusterStats() {
 		key := loadKey{cs.GetClusterName(), cs.GetClusterServiceName()}
 		c := l.counts[key]

@@ -22,21 +22,22 @@ import (
 	grpcbootstrap "google.golang.org/grpc/xds/bootstrap"
 )
 
-// AnyPort makes Network.Listen choose an address. A Server and Backends pass it the first time.
-const AnyPort = "127.0.0.1:0"
+// anyPort makes Network.Listen choose an address. A Server and Backends pass it the first time.
+const anyPort = "127.0.0.1:0"
 
 // A Network connects clients to servers and injects network faults: it drops or delays data to
-// an address, refuses connections, and breaks them. NewNetwork returns an in-process network,
-// which also works in a bubble of testing/synctest, whose clock waits for data in flight;
-// NewLoopback uses TCP.
+// an address, refuses connections, and breaks them. Without TCP it is in memory and also works in
+// a bubble of testing/synctest, whose clock waits for data in flight.
 //
 // In memory, writes never block: unread data is buffered. Unlike in gRPC's bufconn, no
 // connection starts a timer that is due immediately, which can crash the race detector in a
 // bubble (Go 1.26).
 //
-// A Network must be made by NewNetwork or NewLoopback. It is safe for concurrent use; a
-// connection may have one reader and any number of writers at a time.
+// A Network must be made by NewNetwork. It is safe for concurrent use; a connection may have one
+// reader and any number of writers at a time.
 type Network struct {
+	// TCP makes the network use TCP instead of memory. It must be set before the first use.
+	TCP bool
 	// OnOpen, if not nil, is called for each connection with the name passed to Dialer, the
 	// address, and the number of connections between the two that are already open. It must be
 	// set before the first connection.
@@ -45,7 +46,6 @@ type Network struct {
 	// was an error before, or if the address is held or down.
 	OnEnd func(client, addr string, opened time.Time, byClient bool)
 
-	tcp   bool
 	id    string // in bootstraps
 	mu    sync.Mutex
 	hosts map[string]*host
@@ -61,18 +61,11 @@ type host struct {
 	delay atomic.Int64                     // of what clients read, in nanoseconds
 }
 
-// NewNetwork returns a network in memory.
+// NewNetwork returns a network in memory; see Network.TCP.
 func NewNetwork() *Network {
 	n := &Network{hosts: map[string]*host{}, id: strconv.FormatInt(networksMade.Add(1), 10)}
 	networks.Store(n.id, weak.Make(n))
 	runtime.AddCleanup(n, func(id string) { networks.Delete(id) }, n.id)
-	return n
-}
-
-// NewLoopback returns a network over TCP.
-func NewLoopback() *Network {
-	n := NewNetwork()
-	n.tcp = true
 	return n
 }
 
@@ -88,13 +81,13 @@ func (n *Network) host(addr string) *host {
 	return h
 }
 
-// Listen is for Options, BackendOptions and other servers. In memory, AnyPort assigns a
-// separate IP to each listener; any other address replaces its previous listener.
+// Listen is for Options, BackendOptions and other servers. In memory, the address
+// "127.0.0.1:0" assigns a separate IP to each listener; any other replaces its previous listener.
 func (n *Network) Listen(addr string) (net.Listener, error) {
-	if n.tcp {
+	if n.TCP {
 		return net.Listen("tcp", addr)
 	}
-	if addr == AnyPort {
+	if addr == anyPort {
 		n.mu.Lock()
 		n.last++
 		addr = fmt.Sprintf("10.0.%d.%d:80", n.last>>8, n.last&255)
@@ -112,7 +105,7 @@ func (n *Network) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return n.dial(ctx, "", addr)
 }
 
-// Dialer is Dial for the connections of one client, whose name Open, OnOpen and OnEnd use.
+// Dialer is Dial for the connections of one client, whose name OnOpen and OnEnd receive.
 func (n *Network) Dialer(client string) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, addr string) (net.Conn, error) { return n.dial(ctx, client, addr) }
 }
@@ -150,7 +143,7 @@ func (n *Network) connect(ctx context.Context, h *host, addr string) (net.Conn, 
 	n.mu.Unlock()
 	switch {
 	case down:
-	case n.tcp:
+	case n.TCP:
 		return new(net.Dialer).DialContext(ctx, "tcp", addr)
 	case l != nil:
 		if conn, err := l.dial(ctx); !errors.Is(err, net.ErrClosed) {
@@ -195,31 +188,6 @@ func (n *Network) SetDown(addr string, down bool) {
 		c.fail(net.ErrClosed)
 		_ = c.Close()
 	}
-}
-
-// Open returns the number of a client's open connections by address.
-func (n *Network) Open(client string) map[string]int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	open := map[string]int{}
-	for addr, h := range n.hosts {
-		if k := len(h.conns[client]); k > 0 {
-			open[addr] = k
-		}
-	}
-	return open
-}
-
-// Conns returns the number of open connections of all clients.
-func (n *Network) Conns() (open int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, h := range n.hosts {
-		for _, conns := range h.conns {
-			open += len(conns)
-		}
-	}
-	return open
 }
 
 // Creds returns the channel_creds for a bootstrap with which an xDS client, including

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	typedstructv3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -17,7 +16,6 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -86,31 +84,6 @@ func Cluster(name, service string, opts ...func(*clusterv3.Cluster)) *clusterv3.
 		opt(c)
 	}
 	return c
-}
-
-// Policies sets load_balancing_policy to a list of policies, in order of preference (A52).
-func Policies(policies ...proto.Message) func(*clusterv3.Cluster) {
-	return func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = policyList(policies) }
-}
-
-// TypedStruct returns a custom policy with a name in gRPC's registry (A52). Its configuration
-// has the format of structpb.NewStruct.
-func TypedStruct(name string, config map[string]any) proto.Message {
-	value, err := structpb.NewStruct(config)
-	if err != nil {
-		panic(err)
-	}
-	return &typedstructv3.TypedStruct{TypeUrl: "type.googleapis.com/" + name, Value: value}
-}
-
-func policyList(policies []proto.Message) *clusterv3.LoadBalancingPolicy {
-	list := new(clusterv3.LoadBalancingPolicy)
-	for _, p := range policies {
-		list.Policies = append(list.Policies, &clusterv3.LoadBalancingPolicy_Policy{
-			TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "policy", TypedConfig: anyOf(p)},
-		})
-	}
-	return list
 }
 
 // Locality describes a locality to Endpoints.

@@ -26,8 +26,11 @@ type Options struct {
 	OnRequest func(stream int64, req *discoveryv3.DiscoveryRequest)
 	// OnDeltaRequest is OnRequest for incremental streams.
 	OnDeltaRequest func(stream int64, req *discoveryv3.DeltaDiscoveryRequest)
+	// OnLoadRequest is OnRequest for LRS. The first request of each stream has the client's node,
+	// and no load.
+	OnLoadRequest func(req *lrsv3.LoadStatsRequest)
 	// LoadInterval is the interval of load reports. The default is one second. See
-	// Loads.Configure for more.
+	// Server.ConfigureLoads for more.
 	LoadInterval time.Duration
 	// SingleStream has each new ADS stream end the previous one in order, whichever client opened
 	// it, as Istio's agent does.
@@ -45,7 +48,7 @@ type Server struct {
 	events events
 	store  store
 	ads    ads
-	loads  Loads
+	loads  loads
 
 	mu   sync.Mutex // held across Start, Stop and Restart
 	port port
@@ -56,10 +59,10 @@ type Server struct {
 
 // Start returns a Server that accepts connections and has no resources yet. It runs until Stop.
 func Start(opts Options) (*Server, error) {
-	s := &Server{opts: opts, addr: "127.0.0.1:0"}
+	s := &Server{opts: opts, addr: anyPort}
 	s.store.init()
 	s.ads.init(&s.store, &s.events, &s.opts)
-	s.loads.init(&s.events, opts.LoadInterval)
+	s.loads.init(&s.events, &s.opts)
 	if err := s.start(); err != nil {
 		return nil, err
 	}
@@ -97,9 +100,6 @@ func (s *Server) BreakStreams() {
 	s.loads.breakStreams()
 }
 
-// Loads returns the LRS side of the server.
-func (s *Server) Loads() *Loads { return &s.loads }
-
 // Wait returns nil once cond returns true, or an error when ctx is done. It calls cond, which
 // may use s, after each event of s, such as a request, a stream or a load report.
 func (s *Server) Wait(ctx context.Context, cond func() bool) error {
@@ -132,7 +132,7 @@ func (s *Server) start() error {
 	s.addr = lis.Addr().String()
 	s.grpc, s.done = grpc.NewServer(append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, s.opts.Server...)...), make(chan struct{})
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, &s.ads)
-	lrsv3.RegisterLoadReportingServiceServer(s.grpc, loadService{Loads: &s.loads})
+	lrsv3.RegisterLoadReportingServiceServer(s.grpc, &s.loads)
 	go serve(s.grpc, lis, s.done)
 	return nil
 }

@@ -6,11 +6,13 @@ package xdstest_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -70,7 +72,17 @@ func TestStockClient(t *testing.T) {
 	leak.Check(t)
 	ctx := testContext(t)
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	s := xdstest.New(t, xdstest.Options{LoadInterval: 20 * time.Millisecond})
+	var nodes, issued atomic.Uint64 // in LRS requests
+	s := xdstest.New(t, xdstest.Options{LoadInterval: 20 * time.Millisecond, OnLoadRequest: func(req *lrsv3.LoadStatsRequest) {
+		if req.GetNode().GetId() == "stock" && len(req.GetClusterStats()) == 0 {
+			nodes.Add(1)
+		}
+		for _, cs := range req.GetClusterStats() {
+			for _, ls := range cs.GetUpstreamLocalityStats() {
+				issued.Add(ls.GetTotalIssuedRequests())
+			}
+		}
+	}})
 	locality := func(b *xdstest.Backend) xdstest.Locality {
 		return xdstest.Locality{Place: xdstest.Place{Zone: "a"}, Endpoints: xdstest.BackendEndpoints(b)}
 	}
@@ -104,12 +116,15 @@ func TestStockClient(t *testing.T) {
 	// whose connection was gone by then as issued and, next to its retry, as
 	// successful, or as failed.
 	err := s.Wait(ctx, func() bool {
-		counts := s.Loads().Counts("svc", "svc")
-		sum := counts.Sum()
+		sum := s.Loads("svc", "svc").Total
 		return sum.OK >= backends[0].Calls()+backends[1].Calls() && sum.Issued == sum.OK+sum.Failed
 	})
 	if err != nil {
-		t.Errorf("%v; counts: %+v", err, s.Loads().Counts("svc", "svc"))
+		t.Errorf("%v; counts: %+v", err, s.Loads("svc", "svc"))
+	}
+	_, streams := s.LoadStreams()
+	if n, sum := nodes.Load(), s.Loads("svc", "svc").Total; streams == 0 || n < 1 || issued.Load() < sum.Issued {
+		t.Errorf("%d LRS streams; OnLoadRequest saw the node %d times and %d RPCs, want at least 1 and %d", streams, n, issued.Load(), sum.Issued)
 	}
 }
 
@@ -284,7 +299,7 @@ func TestBackend(t *testing.T) {
 	if err != nil || string(resp.GetPayload().GetBody()) != "echo" {
 		t.Errorf("FullDuplexCall answered %v, %v, want echo", resp, err)
 	}
-	if md, err := stream.Header(); err != nil || len(md[xdstest.BackendHeader]) != 1 || md[xdstest.BackendHeader][0] != b.Addr().String() {
+	if md, err := stream.Header(); err != nil || len(md["xdstest-backend"]) != 1 || md["xdstest-backend"][0] != b.Addr().String() {
 		t.Errorf("FullDuplexCall header %v, %v, want %s", md, err, b.Addr())
 	}
 

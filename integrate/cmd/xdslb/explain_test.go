@@ -30,7 +30,7 @@ func TestExplainDrops(t *testing.T) {
 func TestUnmeasuredLatency(t *testing.T) {
 	w := newWorld(t)
 	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
-	r.Clusters[0] = xdstest.Cluster("orders", "orders", xdstest.Policies(xdstest.TypedStruct(integrate.LeastLatency, nil)))
+	r.Clusters[0] = xdstest.Cluster("orders", "orders", testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, nil)))
 	if err := w.control.Update(r); err != nil {
 		t.Fatal(err)
 	}

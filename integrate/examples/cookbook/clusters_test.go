@@ -105,8 +105,8 @@ var clusterRecipes = []recipe{
 		w.dial()
 		w.wantCounts(5, 5, 5, 5)
 		time.Sleep(2 * time.Second)
-		counts := w.control.Loads().Counts("orders", "")
-		if sum := counts.Sum(); sum.Issued != 20 || sum.OK != 20 {
+		counts := w.control.Loads("orders", "")
+		if sum := counts.Total; sum.Issued != 20 || sum.OK != 20 {
 			w.Errorf("the control plane gets reports of %+v, want 20 RPCs", sum)
 		}
 	}},

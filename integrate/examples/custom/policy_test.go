@@ -10,16 +10,38 @@ import (
 	"testing"
 	"time"
 
+	typedstructv3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 const target = "custom.example"
+
+// withPolicy selects the policy for a cluster.
+func withPolicy(t *testing.T, config map[string]any) func(*clusterv3.Cluster) {
+	t.Helper()
+	value, err := structpb.NewStruct(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, err := anypb.New(&typedstructv3.TypedStruct{TypeUrl: "type.googleapis.com/" + Name, Value: value})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(c *clusterv3.Cluster) {
+		c.LoadBalancingPolicy = &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
+			TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: Name, TypedConfig: policy},
+		}}}
+	}
+}
 
 // TestSelected checks that a live control plane selects the policy by TypedStruct, and that
 // RPCs follow its inputs: EDS weights of localities and endpoints, and zones. A rejected
@@ -34,7 +56,7 @@ func TestSelected(t *testing.T) {
 		b := xdstest.Locality{Place: xdstest.Place{Zone: "b"}, Weight: 3, Endpoints: xdstest.BackendEndpoints(backends[2:]...)}
 		r := xdstest.Service(target, a, b)
 		config := map[string]any{"zone": "a", "factor": factor}
-		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.Policies(xdstest.TypedStruct(Name, config)))}
+		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, withPolicy(t, config))}
 		if err := control.Set(r); err != nil {
 			t.Fatal(err)
 		}

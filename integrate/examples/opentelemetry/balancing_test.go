@@ -75,7 +75,7 @@ func TestSubsetIsSeen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Clusters[0] = xdstest.Cluster(service, service, xdstest.Policies(&subsettingv3.RandomSubsetting{
+	r.Clusters[0] = xdstest.Cluster(service, service, testplane.Policies(&subsettingv3.RandomSubsetting{
 		SubsetSize: wrapperspb.UInt32(1),
 		ChildPolicy: &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
 			TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "child", TypedConfig: child},
@@ -138,7 +138,7 @@ func TestOutliers(t *testing.T) {
 
 // wrr returns the policy of a cluster.
 func wrr(blackout, expiration time.Duration) testplane.ClusterOption {
-	return xdstest.Policies(&wrrv3.ClientSideWeightedRoundRobin{
+	return testplane.Policies(&wrrv3.ClientSideWeightedRoundRobin{
 		BlackoutPeriod:         durationpb.New(blackout),
 		WeightExpirationPeriod: durationpb.New(expiration),
 		WeightUpdatePeriod:     durationpb.New(100 * time.Millisecond),

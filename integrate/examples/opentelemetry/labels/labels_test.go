@@ -35,7 +35,7 @@ func TestLabels(t *testing.T) {
 	}{
 		{"in sequence", func(*clusterv3.Cluster) {}},
 		{"by hash", testplane.RingHash(8, 8)},
-		{"by a custom policy", xdstest.Policies(testplane.WrrLocality(xdstest.TypedStruct("round_robin", nil)))},
+		{"by a custom policy", testplane.Policies(testplane.WrrLocality(testplane.TypedStruct("round_robin", nil)))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			control := xdstest.New(t, xdstest.Options{})
