@@ -368,7 +368,7 @@ func (s *Snapshot) headerHash(ctx context.Context, fn ringhash.Func, p *HashPoli
 		value = strings.Join(values, ",")
 	}
 	if p.Rewrite != nil {
-		value = p.Rewrite.ReplaceAllString(value, p.Substitution)
+		value = p.rewrite(value)
 	}
 	return fn.Sum(value), true
 }

@@ -13,6 +13,10 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
+// maxSubstitution is the maximum length of the substitution of a hash policy, in bytes. Each pick applies
+// it (T-SEC-2).
+const maxSubstitution = 1 << 10
+
 // hashPolicies converts the hash policies of a route (A42, T-RING-6). Policies that never yield
 // a hash are removed. If a removed policy was terminal, the preceding policy becomes terminal,
 // since the list ends there if a hash has been produced.
@@ -56,6 +60,10 @@ func (d *decoder) hashPolicy(m *routev3.RouteAction_HashPolicy, p *path) (h pick
 		if rewrite := m.GetHeader().GetRegexRewrite(); rewrite != nil {
 			p = p.dot("regex_rewrite")
 			h.Rewrite = d.compile(rewrite.GetPattern(), "%s", p.dot("pattern"))
+			if n := len(rewrite.GetSubstitution()); n > maxSubstitution {
+				p.dot("substitution").failf("must be at most %d bytes long (it has %d)", maxSubstitution, n)
+				return h, false
+			}
 			var valid bool
 			if h.Substitution, valid = substitution(rewrite.GetSubstitution(), h.Rewrite); !valid {
 				d.ignore("hash_policy regex_rewrite with a substitution that is invalid for its pattern")
