@@ -107,8 +107,8 @@ func runFeatures(t *testing.T, b *bubble, seed uint64, lasts time.Duration) {
 	kit.WaitFor(t, "load reports of all attempts that succeeded", func() bool {
 		reported = 0
 		for _, service := range featureServices {
-			counts := control.Loads().Counts(target, service)
-			reported += counts.Sum().OK
+			counts := control.Loads(target, service)
+			reported += counts.Total.OK
 		}
 		return reported >= attempts.ok.Load()
 	})
@@ -160,10 +160,10 @@ func randomFeatures(rng *rand.Rand, backends []*xdstest.Backend) (r xdstest.Reso
 		{"round robin", nil},
 		{"ring hash", testplane.RingHash(64, 256)},
 		{"least request", testplane.LeastRequest(2)},
-		{"least latency", xdstest.Policies(xdstest.TypedStruct("xdslb_least_latency", nil))},
-		{"pick_first", xdstest.Policies(xdstest.TypedStruct("pick_first", nil))},
-		{"custom policy", xdstest.Policies(xdstest.TypedStruct(customPolicy, nil))},
-		{"custom policy by locality", xdstest.Policies(testplane.WrrLocality(xdstest.TypedStruct(customPolicy, nil)))},
+		{"least latency", testplane.Policies(testplane.TypedStruct("xdslb_least_latency", nil))},
+		{"pick_first", testplane.Policies(testplane.TypedStruct("pick_first", nil))},
+		{"custom policy", testplane.Policies(testplane.TypedStruct(customPolicy, nil))},
+		{"custom policy by locality", testplane.Policies(testplane.WrrLocality(testplane.TypedStruct(customPolicy, nil)))},
 	}
 	policy := policies[rng.IntN(len(policies))]
 	names = append(names, policy.name)
