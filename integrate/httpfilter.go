@@ -28,11 +28,12 @@ type HTTPFilter struct {
 	// the TypedStruct, a *structpb.Struct.
 	ParseConfig, ParseOverride func(proto.Message) (any, error)
 
-	// Intercept returns the interceptors for the RPCs of one route and cluster. They are called
-	// in the order of the chain, before anything is sent and outside of retries. A nil
+	// Intercept returns the interceptors for the RPCs of routes and clusters with this override. They
+	// are called in the order of the chain, before anything is sent and outside of retries. A nil
 	// interceptor passes RPCs on. override is nil if the filter is not overridden. Intercept is
-	// called once for each route, and again when routes or filters change; state that survives
-	// such changes belongs to the result of ParseConfig or to the package.
+	// called once for all routes of a target without an override, once for each override, and again
+	// when routes or filters change; state that survives such changes belongs to the result of
+	// ParseConfig or to the package.
 	Intercept func(config, override any) (grpc.UnaryClientInterceptor, grpc.StreamClientInterceptor)
 }
 

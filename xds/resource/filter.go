@@ -21,6 +21,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
+// maxFilters is the maximum number of HTTP filters of a listener (T-SEC-2).
+const maxFilters = 1000
+
 // filters converts the filter chain of a listener (A39, T-RC-8). The result excludes the router
 // and the filters that have no effect.
 func (d *decoder) filters(list []*hcmv3.HttpFilter, p *path) []picker.Filter {
@@ -29,6 +32,10 @@ func (d *decoder) filters(list []*hcmv3.HttpFilter, p *path) []picker.Filter {
 		names   = make(map[string]struct{}, len(list))
 		last    string // type of the last filter that is not skipped
 	)
+	if len(list) > maxFilters {
+		p.failf("must have at most %d filters (it has %d)", maxFilters, len(list))
+		return nil
+	}
 	for i, m := range list {
 		p := p.at(i)
 		name := p.dot("name").nonEmpty(m.GetName())

@@ -81,6 +81,26 @@ func TestFilters(t *testing.T) {
 	}
 }
 
+// TestFiltersLimit checks that a listener may have 1000 filters (T-SEC-2).
+func TestFiltersLimit(t *testing.T) {
+	decode := func(filters int) error {
+		var list []string
+		for i := range filters - 1 {
+			list = append(list, fmt.Sprintf(`{"name": "%d", "typedConfig": {%s}}`, i, faultURL))
+		}
+		_, err := Decode(ListenerType, fromJSON(t, ListenerType, fmt.Sprintf(
+			`{"name": "l", "apiListener": {"apiListener": {%s, %s, "httpFilters": [%s]}}}`, hcmURL, rds, strings.Join(append(list, router), ", "))), Options{})
+		return err
+	}
+	if err := decode(1000); err != nil {
+		t.Errorf("1000 filters are rejected: %v", err)
+	}
+	const want = `Listener "l": api_listener.api_listener.http_filters: must have at most 1000 filters (it has 1001)`
+	if err := decode(1001); err == nil || err.Error() != want {
+		t.Errorf("1001 filters: error %v, want %s", err, want)
+	}
+}
+
 // TestFault: A33.
 func TestFault(t *testing.T) {
 	tests := []struct {

@@ -219,7 +219,7 @@ func (c *Call) commit(t *Table, ctx context.Context, method string) *match {
 			}
 			other := now
 			if other.outcome == picker.Picked {
-				c.keepCluster(&other, &t.Config.Routes[other.route])
+				c.keepCluster(&other, t.Config.Routes[other.route].Clusters)
 			}
 			m = &other
 		}
@@ -244,9 +244,9 @@ func (c *Call) afterFilters(ctx context.Context) {
 	}
 }
 
-// keepCluster changes a match to the session's cluster, if its route leads there.
-func (c *Call) keepCluster(m *match, r *picker.Route) {
-	if c.session != nil && c.session.leadsTo(r) {
+// keepCluster changes a match to the session's cluster, if it is one of the route's clusters.
+func (c *Call) keepCluster(m *match, route []picker.WeightedCluster) {
+	if c.session != nil && c.session.isOf(route) {
 		m.name = c.session.cluster
 	}
 }

@@ -53,7 +53,7 @@ func Explain(ctx context.Context, t *Table, method string, route int) Explanatio
 			e.Cookie = session.Cookie
 			if s := newSession(ctx, session, method); s != nil {
 				e.Hosts = s.Hosts
-				if s.leadsTo(r) {
+				if s.isOf(r.Clusters) {
 					e.Cluster = s.cluster
 				}
 			}

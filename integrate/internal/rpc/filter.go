@@ -62,12 +62,11 @@ type interceptor struct {
 }
 
 // interceptorFor returns the interceptor of a filter instance for the RPCs of a route and one of
-// its clusters, with the most specific override of the three levels. ok is false if there is
-// nothing to intercept.
-func interceptorFor(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (in interceptor, ok bool) {
+// its clusters, with the most specific override of the three levels.
+func interceptorFor(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (in interceptor) {
 	o, _ := overrideOf(f, r, c)
 	if o.Disabled {
-		return in, false
+		return in
 	}
 	if registered := filterOf(f.Type); registered != nil {
 		in.unary, in.stream = registered.Intercept(f.Config, o.Config)
@@ -76,12 +75,15 @@ func interceptorFor(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster
 		case *resource.Fault:
 			in = faultInterceptor(cfg)
 		case *resource.Session:
-			in = sessionInterceptor(cfg, r)
+			in = sessionInterceptor(cfg)
 		}
 	}
 	in.name = f.Name
-	return in, in.unary != nil || in.stream != nil
+	return in
 }
+
+// active reports whether there is something to intercept.
+func (in *interceptor) active() bool { return in.unary != nil || in.stream != nil }
 
 // overrideOf returns the most specific override of a filter instance, and its level. The
 // listener's override can only disable the filter.

@@ -68,15 +68,12 @@ func Unary(ctx context.Context, t *Table, method string, req, reply any, cc *grp
 
 // filter runs the HTTP filters from index i on.
 func (r unaryRPC) filter(i int) error {
-	filters := r.call.plan.filters
-	for i < len(filters) && filters[i].unary == nil {
-		i++
-	}
-	if i == len(filters) {
+	f, next := r.call.plan.filters.nextUnary(i)
+	if f == nil {
 		return r.attempts()
 	}
-	call, invoker, next := r.call, r.invoker, i+1
-	return filters[i].unary(r.ctx, r.method, r.req, r.reply, r.cc, func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+	call, invoker := r.call, r.invoker
+	return f.unary(r.ctx, r.method, r.req, r.reply, r.cc, func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
 		return unaryRPC{call, invoker, ctx, method, req, reply, cc, opts}.filter(next)
 	}, r.opts...)
 }
@@ -85,7 +82,7 @@ func (r unaryRPC) filter(i int) error {
 // calls OnFinish options that filters have added.
 func (r unaryRPC) attempts() (err error) {
 	p := r.call.plan
-	if len(p.filters) > 0 {
+	if p.filters.active > 0 {
 		r.call.afterFilters(r.ctx)
 		opts := r.opts
 		r.opts = withoutOnFinish(opts)
@@ -173,16 +170,13 @@ func stream(ctx context.Context, t *Table, desc *grpc.StreamDesc, cc *grpc.Clien
 // filter runs the HTTP filters from index i on, and then makes the attempts.
 func (r streamRPC) filter(i int) (grpc.ClientStream, error) {
 	p := r.call.plan
-	for i < len(p.filters) && p.filters[i].stream == nil {
-		i++
-	}
-	if i < len(p.filters) {
-		call, streamer, next := r.call, r.streamer, i+1
-		return p.filters[i].stream(r.ctx, r.desc, r.cc, r.method, func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if f, next := p.filters.nextStream(i); f != nil {
+		call, streamer := r.call, r.streamer
+		return f.stream(r.ctx, r.desc, r.cc, r.method, func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			return streamRPC{call, streamer, ctx, desc, cc, method, opts}.filter(next)
 		}, r.opts...)
 	}
-	if len(p.filters) > 0 {
+	if p.filters.active > 0 {
 		r.call.afterFilters(r.ctx)
 	}
 	r.ctx = r.call.mutate(r.ctx)

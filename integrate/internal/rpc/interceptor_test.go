@@ -22,7 +22,7 @@ func TestFilterOnFinish(t *testing.T) {
 		}
 		table := canary(t, "a", "b")
 		plan := table.Plans.routes[1].all
-		plan.filters, plan.retry = []interceptor{{unary: add}}, retry
+		plan.filters, plan.retry = filterSet{listener: &listenerFilters{list: []interceptor{{unary: add}}}, active: 1}, retry
 		err := Unary(t.Context(), table, "/s/m", nil, nil, nil, func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 			finish(opts, nil) // as gRPC
 			return nil

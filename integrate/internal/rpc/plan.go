@@ -14,12 +14,12 @@ import (
 
 // A plan has the settings of interceptors for the RPCs of one route and cluster.
 type plan struct {
-	timeout time.Duration       // 0 means no timeout
-	retry   *picker.RetryPolicy // nil means no retries
-	hedge   bool                // the retry policy also hedges unary RPCs
-	filters []interceptor
-	headers []*picker.HeaderMutations // in the order of evaluation
-	session bool                      // one of the filters is stateful session affinity
+	timeout  time.Duration            // 0 means no timeout
+	retry    *picker.RetryPolicy      // nil means no retries
+	hedge    bool                     // the retry policy also hedges unary RPCs
+	clusters []picker.WeightedCluster // of the route
+	filters  filterSet
+	headers  []*picker.HeaderMutations // in the order of evaluation
 	// otherHosts reports whether picks for further attempts avoid endpoints, also for the
 	// attempts of gRPC.
 	otherHosts  bool
@@ -109,8 +109,9 @@ func (r *routePlans) plans() []*plan {
 }
 
 // plansFor makes the plans of a route.
-func plansFor(cfg *picker.Config, r *picker.Route, inServiceConfig bool) *routePlans {
-	rp := &routePlans{all: planFor(cfg, r, &picker.WeightedCluster{}, inServiceConfig)}
+func plansFor(cfg *picker.Config, filters *filterPlanner, r *picker.Route, inServiceConfig bool) *routePlans {
+	all := filters.forRoute(r)
+	rp := &routePlans{all: planFor(cfg, all, r, &picker.WeightedCluster{}, inServiceConfig)}
 	for i := range r.Clusters {
 		if len(r.Clusters[i].Overrides) == 0 && r.Clusters[i].RequestHeaders == nil {
 			continue
@@ -123,7 +124,7 @@ func plansFor(cfg *picker.Config, r *picker.Route, inServiceConfig bool) *routeP
 	for i := range r.Clusters {
 		c := &r.Clusters[i]
 		if entries, overridden := rp.byCluster[c.Name]; overridden && c.Weight > 0 {
-			rp.byCluster[c.Name] = append(entries, weightedPlan{planFor(cfg, r, c, inServiceConfig), c.Weight})
+			rp.byCluster[c.Name] = append(entries, weightedPlan{planFor(cfg, filters.forCluster(all, r, c), r, c, inServiceConfig), c.Weight})
 		}
 	}
 	return rp
@@ -147,10 +148,11 @@ func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool) *Plans {
 		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
 		byHeader: slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return len(r.Headers) > 0 }),
 	}
+	filters := newFilterPlanner(cfg.Filters)
 	needed, probing := false, methodconfig.ClustersWith(cfg, probesFirst)
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
-		rp := plansFor(cfg, r, inServiceConfig[i])
+		rp := plansFor(cfg, filters, r, inServiceConfig[i])
 		rp.markProbing(r, probing)
 		need := r.Retry != nil || slices.ContainsFunc(rp.plans(), (*plan).needed)
 		if need || p.drawn {
@@ -158,12 +160,13 @@ func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool) *Plans {
 		}
 		if len(r.Clusters) > 0 {
 			p.count(rp, inServiceConfig[i])
+			filters.note(rp)
 		}
 		needed = needed || need
 		if !notDeep[i] {
 			continue
 		}
-		deep := plansFor(cfg, r, false)
+		deep := plansFor(cfg, filters, r, false)
 		deep.markProbing(r, probing)
 		if slices.ContainsFunc(deep.plans(), (*plan).needed) {
 			if p.deep == nil {
@@ -175,6 +178,7 @@ func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool) *Plans {
 	if !needed && p.deep == nil {
 		return nil
 	}
+	p.filters = filters.noted()
 	p.onlyDeep = !needed && !p.drawn
 	return p
 }
@@ -200,24 +204,11 @@ func (p *Plans) count(r *routePlans, inServiceConfig bool) {
 	}
 	for _, plan := range r.plans() {
 		p.probing = p.probing || plan.probesFirst
-		for _, f := range plan.filters {
-			if !slices.Contains(p.filters, f.name) {
-				p.filters = append(p.filters, f.name)
-			}
-		}
 	}
-	slices.Sort(p.filters)
 }
 
-func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, inServiceConfig bool) *plan {
-	p := &plan{}
-	for i := range cfg.Filters {
-		if in, ok := interceptorFor(&cfg.Filters[i], r, c); ok {
-			p.filters = append(p.filters, in)
-			p.session = p.session || in.session
-		}
-	}
-	p.headers = r.RequestHeaders
+func planFor(cfg *picker.Config, filters filterSet, r *picker.Route, c *picker.WeightedCluster, inServiceConfig bool) *plan {
+	p := &plan{clusters: r.Clusters, filters: filters, headers: r.RequestHeaders}
 	if c.RequestHeaders != nil {
 		p.headers = slices.Concat([]*picker.HeaderMutations{c.RequestHeaders}, r.RequestHeaders)
 	}
@@ -226,7 +217,7 @@ func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, inS
 	if !inServiceConfig {
 		p.retry = r.Retry
 	}
-	if !inServiceConfig || len(p.filters) > 0 {
+	if !inServiceConfig || p.filters.active > 0 {
 		p.timeout = methodconfig.Timeout(cfg, r)
 	}
 	return p
@@ -235,7 +226,7 @@ func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, inS
 // needed reports whether an interceptor has to apply the plan. Otherwise the RPC only needs a
 // Call.
 func (p *plan) needed() bool {
-	return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || len(p.headers) > 0 || p.probesFirst
+	return p.timeout > 0 || p.retry != nil || p.filters.active > 0 || len(p.headers) > 0 || p.probesFirst
 }
 
 // cancels reports whether interceptors may cancel attempts: hedges that lost, and attempts that
@@ -243,7 +234,9 @@ func (p *plan) needed() bool {
 func (p *plan) cancels() bool { return p.retry != nil && p.retry.PerTryTimeout > 0 }
 
 // HasSessions reports whether a route's RPCs may belong to sessions (A55).
-func (p *Plans) HasSessions() bool { return p.any(func(p *plan) bool { return p.session }) }
+func (p *Plans) HasSessions() bool {
+	return p.any(func(p *plan) bool { return p.filters.sessions > 0 })
+}
 
 // AvoidHosts reports whether a route's RPCs avoid endpoints that were tried.
 func (p *Plans) AvoidHosts() bool { return p.any(func(p *plan) bool { return p.otherHosts }) }

@@ -5,7 +5,10 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"reflect"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,11 +31,11 @@ func TestPlanOfEntry(t *testing.T) {
 		{Name: "off", Weight: 1, Overrides: off},
 	}}
 	cfg := &picker.Config{Routes: []picker.Route{*r}, Filters: []picker.Filter{{Name: "fault", Config: abort}}}
-	plans := plansFor(cfg, r, true)
+	plans := plansFor(cfg, newFilterPlanner(cfg.Filters), r, true)
 	for cluster, want := range map[string]int{"twice": 3000, "on": 4000, "off": 0} {
 		got := 0
 		for range 4000 {
-			got += len(plans.of(cluster).filters)
+			got += plans.of(cluster).filters.active
 		}
 		// The standard deviation of 3000 is 27.
 		if within := 170; cluster == "twice" && (got < want-within || got > want+within) || cluster != "twice" && got != want {
@@ -75,7 +78,7 @@ func TestPlainRoutes(t *testing.T) {
 		return testing.AllocsPerRun(1000, func() { _ = Unary(context.Background(), table, method, nil, nil, nil, invoker) })
 	}
 	with, without := table(busy, timed, plain), table(timed, plain)
-	if _, call := Bind(t.Context(), with, "/s/busy"); call == nil || !call.plan.hedge || len(call.plan.filters) != 1 {
+	if _, call := Bind(t.Context(), with, "/s/busy"); call == nil || !call.plan.hedge || call.plan.filters.active != 1 {
 		t.Fatal("the busy route has no plan")
 	}
 	if with.Plans.routes[2] != nil || with.Plans.routes[1].byCluster != nil {
@@ -160,4 +163,57 @@ func TestPlansOfLongPaths(t *testing.T) {
 			t.Errorf("%s: only long paths have plans: %t, want %t", tt.name, plans.onlyDeep, tt.onlyDeep)
 		}
 	}
+}
+
+// TestFiltersAreShared checks that routes share the interceptors that they do not override: the memory of
+// plans is not a product of filters and routes (T-SEC-2). Each RPC has the interceptors of the most
+// specific override (A39).
+func TestFiltersAreShared(t *testing.T) {
+	const filters, routes, clusters = 300, 1000, 3
+	abort := func(code uint32) *resource.Fault {
+		return &resource.Fault{Abort: &resource.FaultAbort{Code: code, Chance: resource.Percentage{PerMillion: 1e6}}}
+	}
+	cfg := &picker.Config{Routes: make([]picker.Route, routes)}
+	for i := range filters {
+		cfg.Filters = append(cfg.Filters, picker.Filter{Name: fmt.Sprint(i), Config: &resource.Fault{}})
+	}
+	cfg.Filters[7].Config = abort(7)
+	host := map[string]any{"7": resource.FilterOverride{Disabled: true}, "8": resource.FilterOverride{Config: abort(8)}}
+	for i := range cfg.Routes {
+		r := &cfg.Routes[i]
+		r.HostOverrides = host
+		r.Overrides = map[string]any{"9": resource.FilterOverride{Config: abort(9)}, "10": resource.FilterOverride{}, "absent": resource.FilterOverride{Config: abort(1)}}
+		for k := range clusters {
+			r.Clusters = append(r.Clusters, picker.WeightedCluster{Name: fmt.Sprint("c", k), Weight: 1})
+		}
+		r.Clusters[0].Overrides = map[string]any{"9": resource.FilterOverride{Disabled: true}, "11": resource.FilterOverride{Config: abort(11)}}
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	_, plans := Compile(cfg, true)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if size := (after.HeapAlloc - min(before.HeapAlloc, after.HeapAlloc)) / routes; size > 4<<10 {
+		t.Errorf("a route takes %d bytes with %d filters", size, filters)
+	}
+	names := func(p *plan) (unary, streams []string) {
+		for f, i := p.filters.nextUnary(0); f != nil; f, i = p.filters.nextUnary(i) {
+			unary = append(unary, f.name)
+		}
+		for f, i := p.filters.nextStream(0); f != nil; f, i = p.filters.nextStream(i) {
+			streams = append(streams, f.name)
+		}
+		return unary, streams
+	}
+	for cluster, want := range map[string][]string{"c0": {"8", "11"}, "c1": {"8", "9"}} {
+		p := plans.routes[5].of(cluster)
+		if unary, streams := names(p); !slices.Equal(unary, want) || !slices.Equal(streams, want) || p.filters.active != len(want) {
+			t.Errorf("cluster %s: filters %q for unary RPCs and %q for streams, %d of them; want %q", cluster, unary, streams, p.filters.active, want)
+		}
+	}
+	if want := []string{"11", "8", "9"}; !slices.Equal(plans.filters, want) {
+		t.Errorf("filters that a channel without interceptors does not apply are %q, want %q", plans.filters, want)
+	}
+	runtime.KeepAlive(plans)
 }

@@ -168,7 +168,7 @@ func TestRetryHiddenCall(t *testing.T) {
 	policy := &picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 4, BaseBackoff: 1, MaxBackoff: 1}
 	ch := NewChannel(link.Options{}, ChannelOptions{})
 	defer ch.Close()
-	call := &Call{plan: &plan{retry: policy, filters: []interceptor{filter}}}
+	call := &Call{plan: &plan{retry: policy, filters: filterSet{listener: &listenerFilters{list: []interceptor{filter}}, active: 1}}}
 	call.at.Store(ch)
 	call.matched.plans = new(Plans)
 	ctx := context.WithValue(t.Context(), callKey{}, call)

@@ -54,16 +54,16 @@ func (u *upstream) cookie() string {
 	return b.String()
 }
 
-// sessionInterceptor returns stateful session affinity as an interceptor for a route's RPCs. It is
-// empty without a cookie name.
-func sessionInterceptor(cfg *resource.Session, r *picker.Route) interceptor {
+// sessionInterceptor returns stateful session affinity as an interceptor. It is empty without a cookie
+// name.
+func sessionInterceptor(cfg *resource.Session) interceptor {
 	if cfg.Cookie == "" {
 		return interceptor{}
 	}
 	return interceptor{
 		session: true,
 		unary: func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			s := startSession(ctx, cfg, r, method)
+			s := startSession(ctx, cfg, method)
 			err := invoker(ctx, method, req, reply, cc, opts...)
 			for _, o := range opts {
 				if o, ok := o.(grpc.HeaderCallOption); ok {
@@ -73,7 +73,7 @@ func sessionInterceptor(cfg *resource.Session, r *picker.Route) interceptor {
 			return err
 		},
 		stream: func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			s := startSession(ctx, cfg, r, method)
+			s := startSession(ctx, cfg, method)
 			stream, err := streamer(ctx, desc, cc, method, opts...)
 			if err != nil || s == nil {
 				return stream, err
@@ -85,13 +85,13 @@ func sessionInterceptor(cfg *resource.Session, r *picker.Route) interceptor {
 
 // startSession reads the RPC's cookie, and passes the session to the RPC's picks. It returns
 // nil if the RPC has no session.
-func startSession(ctx context.Context, cfg *resource.Session, r *picker.Route, method string) *Session {
+func startSession(ctx context.Context, cfg *resource.Session, method string) *Session {
 	call, s := callIn(ctx), newSession(ctx, cfg, method)
 	if call == nil || s == nil {
 		return nil
 	}
 	call.session = s
-	call.keepCluster(&call.matched, r)
+	call.keepCluster(&call.matched, call.plan.clusters)
 	return s
 }
 
@@ -148,9 +148,9 @@ func (s *Session) parseCookie(value string) {
 	}
 }
 
-// leadsTo reports whether a route leads to the session's cluster.
-func (s *Session) leadsTo(r *picker.Route) bool {
-	return slices.ContainsFunc(r.Clusters, func(to picker.WeightedCluster) bool { return to.Name == s.cluster })
+// isOf reports whether the session's cluster is one of a route's clusters.
+func (s *Session) isOf(route []picker.WeightedCluster) bool {
+	return slices.ContainsFunc(route, func(to picker.WeightedCluster) bool { return to.Name == s.cluster })
 }
 
 // addSetCookie adds the cookie to the response headers, unless the RPC's cookie names the endpoint

@@ -63,7 +63,7 @@ func TestSessionClusterStays(t *testing.T) {
 		ctx, call := Bind(t.Context(), old, "/s/m")
 		cookie := base64.StdEncoding.EncodeToString([]byte("10.0.0.1:80;" + clusterPrefix + "b"))
 		call.StartSession(nil).parseCookie(cookie)
-		call.keepCluster(&call.matched, &old.Config.Routes[1])
+		call.keepCluster(&call.matched, old.Config.Routes[1].Clusters)
 		for range 2 {
 			_, cluster, outcome := call.Resolve(c.in, ctx, "/s/m")
 			if outcome != picker.Picked || c.in.Config.Clusters[cluster].Name != c.want {
