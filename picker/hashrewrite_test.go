@@ -4,6 +4,7 @@
 package picker
 
 import (
+	"math"
 	"math/rand/v2"
 	"regexp"
 	"runtime"
@@ -57,12 +58,17 @@ func TestRewriteBounds(t *testing.T) {
 		"nothing":             {Rewrite: regexp.MustCompile("(.)")},
 	} {
 		value := strings.Repeat("a", 16<<10)
-		p.rewrite(value) // package regexp keeps its buffers
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		n := len(p.rewrite(value))
-		runtime.ReadMemStats(&after)
-		if size := after.TotalAlloc - before.TotalAlloc; size > 1<<20 || n > 16<<10 {
+		// Package regexp keeps its buffers, unless the garbage collector takes them. Other
+		// goroutines may allocate as well.
+		size, n := uint64(math.MaxUint64), 0
+		for range 10 {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			n = len(p.rewrite(value))
+			runtime.ReadMemStats(&after)
+			size = min(size, after.TotalAlloc-before.TotalAlloc)
+		}
+		if size > 1<<20 || n > 16<<10 {
 			t.Errorf("%s: a value allocates %d bytes, and %d are hashed", name, size, n)
 		}
 	}
