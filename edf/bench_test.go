@@ -179,7 +179,7 @@ func drawBatches(s *Schedule, issued *atomic.Uint64, pb *testing.PB) {
 }
 
 func reportFallbacks(b *testing.B, s *Schedule) {
-	b.ReportMetric(float64(s.Fallbacks())/float64(b.N), "fallbacks/op")
+	b.ReportMetric(float64(s.fallbacks())/float64(b.N), "fallbacks/op")
 }
 
 // BenchmarkNew measures a rebuild.

@@ -67,7 +67,7 @@ func TestParkedRefiller(t *testing.T) {
 					t.Fatalf("At(%d) = %d, want %d", next, got, want[next])
 				}
 			}
-			if got := s.Fallbacks(); got != 0 {
+			if got := s.fallbacks(); got != 0 {
 				t.Fatalf("%d fallbacks with picks left", got)
 			}
 			counts := make([]int, len(uneven))
@@ -76,7 +76,7 @@ func TestParkedRefiller(t *testing.T) {
 				counts[s.At(uint64(next))]++
 				next++
 			}
-			if got := s.Fallbacks(); got != starved {
+			if got := s.fallbacks(); got != starved {
 				t.Errorf("%d fallbacks of %d picks without a refiller", got, starved)
 			}
 			if s.buffer.stalled.Load() != s.buffer.made.Load() {
@@ -96,9 +96,9 @@ func TestParkedRefiller(t *testing.T) {
 			}
 			exact := 0
 			for range 2 * window {
-				before := s.Fallbacks()
+				before := s.fallbacks()
 				got := s.At(uint64(next))
-				if s.Fallbacks() == before {
+				if s.fallbacks() == before {
 					exact++
 					if got != want[next] {
 						t.Fatalf("At(%d) = %d, want %d", next, got, want[next])
@@ -124,9 +124,9 @@ func TestLateReader(t *testing.T) {
 		t.Fatalf("oldest pick is %d after %d", oldest, 3*window)
 	}
 	for n := range 3 * window {
-		before := s.Fallbacks()
+		before := s.fallbacks()
 		got := s.At(uint64(n))
-		if fell := s.Fallbacks() > before; fell != (n < oldest) {
+		if fell := s.fallbacks() > before; fell != (n < oldest) {
 			t.Fatalf("At(%d), oldest %d: fell back: %v", n, oldest, fell)
 		} else if !fell && got != want[n] {
 			t.Fatalf("At(%d) = %d, want %d", n, got, want[n])
@@ -144,7 +144,7 @@ func TestLateReader(t *testing.T) {
 			t.Fatalf("At(%d) = %d, want %d", n, got, want[n])
 		}
 	}
-	if got := s.Fallbacks(); got != 0 {
+	if got := s.fallbacks(); got != 0 {
 		t.Errorf("%d fallbacks from a whole period", got)
 	}
 }
@@ -163,12 +163,12 @@ func TestLeap(t *testing.T) {
 		if want := want[100+gap : 100+gap+2*window]; !slices.Equal(after, want) {
 			t.Errorf("gap %d: wrong picks after it", gap)
 		}
-		if got := s.Fallbacks(); got != 0 {
+		if got := s.fallbacks(); got != 0 {
 			t.Errorf("gap %d: %d fallbacks", gap, got)
 		}
 		for n := 100; n < 100+gap; n++ {
-			before := s.Fallbacks()
-			if got := s.At(uint64(n)); s.Fallbacks() == before && got != want[n] {
+			before := s.fallbacks()
+			if got := s.At(uint64(n)); s.fallbacks() == before && got != want[n] {
 				t.Fatalf("gap %d: At(%d) = %d, want %d", gap, n, got, want[n])
 			}
 		}
@@ -181,9 +181,9 @@ func TestLeapForgets(t *testing.T) {
 	leap := 2*window + 1000
 	s.At(uint64(leap))
 	for n := range leap {
-		before := s.Fallbacks()
+		before := s.fallbacks()
 		got := s.At(uint64(n))
-		if exact := s.Fallbacks() == before; exact && got != want[n] {
+		if exact := s.fallbacks() == before; exact && got != want[n] {
 			t.Fatalf("At(%d) = %d, want %d", n, got, want[n])
 		}
 	}
@@ -197,12 +197,12 @@ func TestLeapInPeriod(t *testing.T) {
 	var exact int
 	for n := leap; n < leap+1000; n++ {
 		made := s.buffer.made.Load()
-		before := s.Fallbacks()
+		before := s.fallbacks()
 		got := s.At(uint64(n))
 		if s.buffer.heap != nil && s.buffer.made.Load() > made+window+window/2+block {
 			t.Fatalf("At(%d) made %d picks", n, s.buffer.made.Load()-made)
 		}
-		if s.Fallbacks() == before {
+		if s.fallbacks() == before {
 			exact++
 			if got != want[n] {
 				t.Fatalf("At(%d) = %d, want %d", n, got, want[n])
@@ -228,7 +228,7 @@ func TestFallBackOnFew(t *testing.T) {
 		for n := range uint64(initial + 4*small) {
 			counts[s.At(n)]++
 		}
-		if got := s.Fallbacks(); got != 4*small || counts[0] > 0 || counts[1] < small/2 {
+		if got := s.fallbacks(); got != 4*small || counts[0] > 0 || counts[1] < small/2 {
 			t.Errorf("longest %d: %d fallbacks, want %d; picks %v", longest, got, 4*small, counts)
 		}
 	}

@@ -56,7 +56,7 @@
 // sequence (buffer). The picks themselves fill it from a Heap, 64 at a time, and grow it, so
 // making a Schedule costs a Heap and 256 picks. A complete period is only read, and its Heap is
 // freed except for the weights. A pick that finds its part of the window unfilled, because a
-// goroutine was stopped while it filled it, takes another part instead; Schedule.Fallbacks
+// goroutine was stopped while it filled it, takes another part instead; Schedule.fallbacks
 // counts them.
 //
 // Successive Schedules that differ in few weights share their common parts (layout): a change

@@ -130,7 +130,7 @@ func (s *Schedule) Ticket() uint64 { return s.next.Load() }
 //
 // Tickets should come from a counter that only increases. They may leave gaps, and come in any
 // order that results from goroutines overtaking each other. A ticket from far ahead moves a
-// window along, and tickets left behind count as Fallbacks.
+// window along, and tickets left behind count as fallbacks.
 //
 // O(1) if the period is stored in memory, otherwise O(log n) on average, paid by one pick in
 // 64, and O(n) after a gap of more than 8192.
@@ -260,11 +260,11 @@ func (s *Schedule) Compare(weights []uint32) (same, active bool) {
 	return same, true
 }
 
-// Fallbacks returns the number of picks that were out of sequence, because the goroutine that
+// fallbacks returns the number of picks that were out of sequence, because the goroutine that
 // makes picks was off its CPU, or because the ticket was late or jumped ahead. They were picks
 // of a nearby part of the sequence instead, which preserves the shares. It is 0 if the period
 // has at most 256 picks. It is for monitoring, and for tests that depend on the exact order.
-func (s *Schedule) Fallbacks() uint64 {
+func (s *Schedule) fallbacks() uint64 {
 	if s.buffer == nil {
 		return 0
 	}

@@ -40,7 +40,7 @@ func TestAt(t *testing.T) {
 					}
 				}
 			}
-			if got := s.Fallbacks(); got != 0 {
+			if got := s.fallbacks(); got != 0 {
 				t.Fatalf("%+v: %d fallbacks", c, got)
 			}
 		}
@@ -174,7 +174,7 @@ func TestBufferKind(t *testing.T) {
 		if kept := s.buffer.heap != nil; kept != test.slides {
 			t.Errorf("period %d: keeps its heap after a period: %v, want %v", s.Period(), kept, test.slides)
 		}
-		if got := s.Fallbacks(); got != 0 {
+		if got := s.fallbacks(); got != 0 {
 			t.Errorf("period %d: %d fallbacks", s.Period(), got)
 		}
 	}
@@ -227,7 +227,7 @@ func TestConcurrentNext(t *testing.T) {
 				off += max(got[i].Load(), -got[i].Load())
 			}
 			// A fallback is one pick too few and one too many.
-			if fallbacks := s.Fallbacks(); off > 2*int64(fallbacks) || test.name == "complete" && fallbacks > 0 {
+			if fallbacks := s.fallbacks(); off > 2*int64(fallbacks) || test.name == "complete" && fallbacks > 0 {
 				t.Errorf("counts differ by %d, with %d fallbacks", off, fallbacks)
 			}
 		})
@@ -272,7 +272,7 @@ func TestConcurrentEdges(t *testing.T) {
 		})
 	}
 	done.Wait()
-	if wrong, fallbacks := wrong.Load(), s.Fallbacks(); wrong > fallbacks || fallbacks == 0 {
+	if wrong, fallbacks := wrong.Load(), s.fallbacks(); wrong > fallbacks || fallbacks == 0 {
 		t.Errorf("%d picks differ from the sequence, %d were fallbacks", wrong, fallbacks)
 	}
 }

@@ -27,7 +27,7 @@ type Clock struct {
 	coarse atomic.Int64 // the time in coarse mode, otherwise 0
 	_      [lineSize - 8]byte
 
-	now    func() int64  // nanoseconds
+	source func() int64  // nanoseconds
 	window atomic.Int64  // the current window for counting readings
 	reads  atomic.Uint32 // readings in the window
 
@@ -56,11 +56,11 @@ func NewClock(now func() int64) *Clock {
 }
 
 // NewExactClock returns a clock without coarse mode, for time sources other than package time.
-func NewExactClock(now func() int64) *Clock { return &Clock{now: now} }
+func NewExactClock(now func() int64) *Clock { return &Clock{source: now} }
 
-// Now returns the time, which is above 0. It may be up to a millisecond before the time that
+// now returns the time, which is above 0. It may be up to a millisecond before the time that
 // another goroutine has read. Does not allocate.
-func (c *Clock) Now() int64 {
+func (c *Clock) now() int64 {
 	if t := c.coarse.Load(); t != 0 {
 		return t
 	}
@@ -71,7 +71,7 @@ func (c *Clock) Now() int64 {
 //
 //go:noinline
 func (c *Clock) exact() int64 {
-	t := max(c.now()>>unitShift, 1)
+	t := max(c.source()>>unitShift, 1)
 	if c.timer == nil {
 		return t
 	}
@@ -90,7 +90,7 @@ func (c *Clock) exact() int64 {
 // tick is the callback of the timer.
 func (c *Clock) tick() {
 	if c.ticks--; c.ticks > 0 {
-		c.coarse.Store(max(c.now()>>unitShift, 1))
+		c.coarse.Store(max(c.source()>>unitShift, 1))
 		c.timer.Reset(coarseTick)
 		return
 	}

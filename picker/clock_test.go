@@ -16,7 +16,7 @@ func TestClock(t *testing.T) {
 		now := func() int64 { return int64(time.Since(begin)) + 1<<unitShift }
 		c, last := NewClock(now), int64(0)
 		read := func() int64 {
-			got, exact := c.Now(), now()>>unitShift
+			got, exact := c.now(), now()>>unitShift
 			if off := exact - got; off < 0 || off > int64(units(coarseTick))+1 {
 				t.Fatalf("after %v the time is %d, off by %d", time.Since(begin), got, off)
 			}
@@ -54,7 +54,7 @@ func TestExactClock(t *testing.T) {
 	c := NewExactClock(func() int64 { return now })
 	for i := range int64(1000) {
 		now = i << unitShift
-		if got := c.Now(); got != max(i, 1) {
+		if got := c.now(); got != max(i, 1) {
 			t.Fatalf("at %d ns the time is %d", now, got)
 		}
 	}
@@ -70,11 +70,11 @@ func TestCoarseMean(t *testing.T) {
 		var e timing
 		sum, count, coarse := 0., 0., 0
 		for range 20000 {
-			e.meanLatency(c.Now(), p)
-			e.begin(c.Now())
+			e.meanLatency(c.now(), p)
+			e.begin(c.now())
 			d := time.Duration(20+rng.IntN(60)) * time.Microsecond
 			pass(d)
-			e.end(c.Now(), CallOK)
+			e.end(c.now(), CallOK)
 			sum, count = sum+units(d), count+1
 			if c.coarse.Load() != 0 {
 				coarse++
@@ -83,7 +83,7 @@ func TestCoarseMean(t *testing.T) {
 		if coarse < 15000 {
 			t.Errorf("coarse for %d of 20000 RPCs", coarse)
 		}
-		if got, want := float64(e.meanLatency(c.Now()+p.interval, p)), sum/count; got < .9*want || got > 1.15*want {
+		if got, want := float64(e.meanLatency(c.now()+p.interval, p)), sum/count; got < .9*want || got > 1.15*want {
 			t.Errorf("mean latency %v, want about %v", got, want)
 		}
 	})

@@ -242,8 +242,8 @@ func (m *Metrics) pending() bool {
 	return len(m.sums) > 0
 }
 
-// Take returns the sums since the last Take, or nil without any.
-func (m *Metrics) Take() map[string]MetricSum {
+// take returns the sums since the last take, or nil without any.
+func (m *Metrics) take() map[string]MetricSum {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.sums) == 0 {
@@ -270,13 +270,13 @@ func (c *ClusterLoad) Metrics(id LocalityID) *Metrics {
 	return m
 }
 
-// TakeMetrics calls Take for all localities and returns those that have sums.
+// TakeMetrics calls take for all localities and returns those that have sums.
 func (c *ClusterLoad) TakeMetrics() map[LocalityID]map[string]MetricSum {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all map[LocalityID]map[string]MetricSum
 	for id, m := range c.metrics {
-		if sums := m.Take(); sums != nil {
+		if sums := m.take(); sums != nil {
 			if all == nil {
 				all = make(map[LocalityID]map[string]MetricSum)
 			}

@@ -40,7 +40,7 @@ func TestInlining(t *testing.T) {
 	for _, name := range []string{
 		"(*Alias).Pick", "draw", "probability.hit", "(*Breaker).Acquire", "(*Breaker).Release", "(*Counter).Add",
 		"(*Load).issue", "(*Load).finish", "(*bounds).limit", "(*EndpointState).begin", "(*EndpointState).Finish", "(*Snapshot).NeedsRandom",
-		"(*timing).begin", "(*timing).end", "(*Clock).Now",
+		"(*timing).begin", "(*timing).end", "(*Clock).now",
 	} {
 		if !regexp.MustCompile("can inline " + regexp.QuoteMeta(name) + "\n").Match(out) {
 			t.Errorf("%s is not inlined", name)

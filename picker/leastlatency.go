@@ -50,7 +50,7 @@ func (b *builder) leastLatency(g *group, in *groupInput, c *cluster, policy *Pol
 // pick returns the index of an endpoint in the group and counts the RPC there. Both samples are
 // derived from the random word r. O(1); does not allocate.
 func (l *leastLatency) pick(r uint64) int32 {
-	now := l.clock.Now()
+	now := l.clock.now()
 	best, other := l.sample(r, 0), l.sample(r, 1)
 	if l.cost(other, now) < l.cost(best, now) {
 		best = other
@@ -71,7 +71,7 @@ func (l *leastLatency) cost(c *candidate, now int64) float32 {
 // odds returns for each candidate the probability that the next RPC goes to it, and renews
 // estimates as a pick does.
 func (l *leastLatency) odds() []float64 {
-	now := l.clock.Now()
+	now := l.clock.now()
 	costs := make([]float64, len(l.candidates))
 	for i := range l.candidates {
 		costs[i] = float64(l.cost(&l.candidates[i], now))

@@ -49,7 +49,7 @@ func TestLeastLatencyOracle(t *testing.T) {
 				}
 			}
 			r, want, least := rng.Uint64(), int32(-1), 0.
-			now, l := w.clock.Now(), w.snapshot.clusters.At(0).groups[0].latency
+			now, l := w.clock.now(), w.snapshot.clusters.At(0).groups[0].latency
 			for k := range uint64(2) {
 				x := new(big.Int).SetUint64(draw(r, drawCandidate+k))
 				x.Rsh(x.Mul(x, big.NewInt(int64(len(ready)))), 64)

@@ -163,7 +163,7 @@ func (e *EndpointState) Begin() {
 	}
 	switch {
 	case b.timing != nil:
-		b.timing.begin(b.clock.Now())
+		b.timing.begin(b.clock.now())
 	case b.countInFlight:
 		e.inFlight.Add(1)
 	}
@@ -221,7 +221,7 @@ func (e *EndpointState) FinishTimed(r CallResult) {
 		if !b.unreported {
 			b.load.finish(r)
 		}
-		b.timing.end(b.clock.Now(), r)
+		b.timing.end(b.clock.now(), r)
 		return
 	}
 	e.Finish(r)
@@ -239,7 +239,7 @@ func (e *EndpointState) MoveTo(other *EndpointState) {
 		e.inFlight.Add(-1)
 	}
 	if b.timing != nil {
-		b.timing.end(b.clock.Now(), CallNotSent)
+		b.timing.end(b.clock.now(), CallNotSent)
 	}
 	other.Begin()
 }

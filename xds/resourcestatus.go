@@ -73,8 +73,8 @@ type ResourceKind struct {
 	InUse     bool // whether there is a version in use
 }
 
-// Kind returns the resource's kind.
-func (s *ResourceStatus) Kind() ResourceKind {
+// kind returns the resource's kind.
+func (s *ResourceStatus) kind() ResourceKind {
 	return ResourceKind{s.Type, s.Authority, s.State, !s.Updated.IsZero()}
 }
 

@@ -66,7 +66,7 @@ func (c *Client) CountResources() map[ResourceKind]int {
 	if c.counted == nil || c.countedAt != c.changes {
 		c.counted, c.countedAt = map[ResourceKind]int{}, c.changes
 		for _, s := range c.statusesLocked(maps.Values(c.cache.entries), len(c.cache.entries)) {
-			c.counted[s.Kind()]++
+			c.counted[s.kind()]++
 		}
 	}
 	return c.counted

@@ -40,7 +40,7 @@ func (w *world) check() {
 	w.c.mu.Unlock() // it has only looked
 	counted := map[ResourceKind]int{}
 	for s := range w.c.Resources() {
-		counted[s.Kind()]++
+		counted[s.kind()]++
 	}
 	if got := w.c.CountResources(); !maps.Equal(got, counted) {
 		w.t.Errorf("CountResources() = %v, and there are %v", got, counted)

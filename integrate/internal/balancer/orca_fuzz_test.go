@@ -43,11 +43,12 @@ func FuzzLoadReport(f *testing.F) {
 		list := strings.Split(names, ",")
 		var wanted atomic.Pointer[metricNames]
 		wanted.Store(newMetricNames(list))
-		s := &orcaRecorder{new(picker.Metrics), &wanted}
+		load := new(picker.ClusterLoad)
+		s := &orcaRecorder{load.Metrics(picker.LocalityID{}), &wanted}
 		for range 2 {
 			s.onDone(report)
 		}
-		sums := s.metrics.Take()
+		sums := load.TakeMetrics()[picker.LocalityID{}]
 		if len(sums) > 3+len(report.GetNamedMetrics()) || len(sums) > 1000 {
 			t.Errorf("%d sums of %v", len(sums), report)
 		}

@@ -29,10 +29,11 @@ func TestMetricNames(t *testing.T) {
 	for _, tt := range tests {
 		var wanted atomic.Pointer[metricNames]
 		wanted.Store(newMetricNames(tt.names))
-		s := &orcaRecorder{new(picker.Metrics), &wanted}
+		load := new(picker.ClusterLoad)
+		s := &orcaRecorder{load.Metrics(picker.LocalityID{}), &wanted}
 		s.onDone(report)
 		s.onDone("not a report")
-		if got := s.metrics.Take(); !reflect.DeepEqual(got, tt.want) {
+		if got := load.TakeMetrics()[picker.LocalityID{}]; !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%q: %v, want %v", tt.names, got, tt.want)
 		}
 	}

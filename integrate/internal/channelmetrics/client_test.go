@@ -5,7 +5,6 @@ package channelmetrics
 
 import (
 	"testing"
-	"time"
 
 	"github.com/xdslb/xdslb/xds"
 )
@@ -13,12 +12,12 @@ import (
 // TestCacheState: a resource need not have a version, which is for debugging only.
 func TestCacheState(t *testing.T) {
 	for _, updated := range []bool{false, true} {
-		r, want := &xds.ResourceStatus{State: xds.Nacked}, "nacked"
+		want := "nacked"
 		if updated {
-			r.Updated, want = time.Now(), "nacked_but_cached"
+			want = "nacked_but_cached"
 		}
-		if got := cacheState(r.Kind()); got != want {
-			t.Errorf("a resource without a version is %s, want %s", got, want)
+		if got := cacheState(xds.ResourceKind{State: xds.Nacked, InUse: updated}); got != want {
+			t.Errorf("with a version in use %t: %s, want %s", updated, got, want)
 		}
 	}
 }
