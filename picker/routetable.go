@@ -18,7 +18,7 @@ import (
 // An index maps the RPC's path to the routes whose path matches. Only their other conditions
 // are checked, and only as long as an earlier route remains. Routes whose paths cannot be
 // indexed (regular expressions, for example) are tried in turn, also only those before the best
-// match so far. Conditions on headers that have the same value in all RPCs are evaluated when
+// match so far, each expression once. Conditions on headers that have the same value in all RPCs are evaluated when
 // the table is built.
 type routeTable struct {
 	routes []route // by index in the configuration
@@ -27,17 +27,17 @@ type routeTable struct {
 	always    int32
 	only      int32 // the cluster of that route if it has exactly one, otherwise less than 0
 	cased     *pathIndex
-	folded    *pathIndex // routes that ignore case
-	unindexed []int32    // routes in neither index, ascending
-	plain     bool       // all routes are in cased and unconditional, so only the path matters
-	random    bool       // matching, or the choice of a weighted cluster, needs a random word
+	folded    *pathIndex   // routes that ignore case
+	unindexed []exprRoutes // routes in neither index, ascending by the first one
+	exprs     int          // expressions for headers that several conditions share
+	plain     bool         // all routes are in cased and unconditional, so only the path matters
+	random    bool         // matching, or the choice of a weighted cluster, needs a random word
 }
 
 // A route is the compiled form of a Route: its target and the conditions that are not in an
 // index.
 type route struct {
-	unconditional bool         // there are no further conditions
-	path          *StringMatch // nil if the route is in an index
+	unconditional bool // there are no further conditions
 	headers       []headerCondition
 	fraction      probability
 	cluster       int32 // ≥ 0, or noCluster, or splitClusters
@@ -54,6 +54,7 @@ const (
 type headerCondition struct {
 	*HeaderMatch
 	slot int // in request.values; equal for equal names
+	expr int // number of a shared expression, or notShared
 }
 
 // noRoute is greater than every index of a route, so that any match precedes it.
@@ -63,10 +64,10 @@ const noRoute = math.MaxInt32
 // clusters to their indexes. O(routes·log routes), not counting header matchers.
 func newRouteTable(routes []Route, clusters map[string]int32) (*routeTable, error) {
 	t := &routeTable{routes: make([]route, len(routes)), always: -1, only: -1}
-	slots := make(map[string]int)
+	c := routeCompiler{clusters, map[string]int{}, map[exprKey]bool{}, map[StringMatch]int{}}
 	var cased, folded []pathEntry
 	for i := range routes {
-		live, err := t.compile(&t.routes[i], &routes[i], slots, clusters)
+		live, err := t.compile(&t.routes[i], &routes[i], &c)
 		if err != nil {
 			return nil, fmt.Errorf("route %d %q: %w", i, routes[i].Name, err)
 		}
@@ -77,8 +78,7 @@ func newRouteTable(routes []Route, clusters map[string]int32) (*routeTable, erro
 		e := pathEntry{path.Value, path.Kind == MatchExact, int32(i)}
 		switch r := &t.routes[i]; {
 		case path.Kind != MatchExact && path.Kind != MatchPrefix:
-			r.path, r.unconditional = path, false
-			t.unindexed = append(t.unindexed, e.route)
+			c.addUnindexed(t, path, e.route)
 		case path.IgnoreCase && path.Value != "":
 			folded = append(folded, e)
 		default:
@@ -88,14 +88,14 @@ func newRouteTable(routes []Route, clusters map[string]int32) (*routeTable, erro
 			}
 		}
 	}
+	t.shareExprs()
 	t.cased, t.folded = newPathIndex(cased, false), newPathIndex(folded, true)
 	t.plain = t.cased != nil && len(cased) == len(routes) && !slices.ContainsFunc(t.routes, func(r route) bool { return !r.unconditional })
 	return t, nil
 }
 
-// compile fills in r, except for path. live is false if no RPC can match the route. slots maps
-// the names of headers to their slots.
-func (t *routeTable) compile(r *route, cfg *Route, slots map[string]int, clusters map[string]int32) (live bool, err error) {
+// compile fills in r. live is false if no RPC can match the route.
+func (t *routeTable) compile(r *route, cfg *Route, c *routeCompiler) (live bool, err error) {
 	if err := cfg.Path.check(); err != nil {
 		return false, fmt.Errorf("path: %w", err)
 	}
@@ -105,16 +105,16 @@ func (t *routeTable) compile(r *route, cfg *Route, slots map[string]int, cluster
 		if err := m.check(); err != nil {
 			return false, err
 		}
-		if constant, match := m.constant(); constant {
+		if constant, match := c.constant(m); constant {
 			live = live && match
 			continue
 		}
-		slot, seen := slots[m.Name]
+		slot, seen := c.slots[m.Name]
 		if !seen {
-			slot = len(slots)
-			slots[m.Name] = slot
+			slot = len(c.slots)
+			c.slots[m.Name] = slot
 		}
-		r.headers = append(r.headers, headerCondition{m, slot})
+		r.headers = append(r.headers, headerCondition{HeaderMatch: m, slot: slot})
 	}
 	r.fraction = always
 	if f := cfg.Fraction; f != nil {
@@ -125,7 +125,7 @@ func (t *routeTable) compile(r *route, cfg *Route, slots map[string]int, cluster
 	}
 	r.unconditional = len(r.headers) == 0 && r.fraction == always
 	t.random = t.random || live && r.fraction.random()
-	return live, t.compileTarget(r, cfg.Clusters, clusters)
+	return live, t.compileTarget(r, cfg.Clusters, c.clusters)
 }
 
 // compileTarget fills in the clusters of a route.
@@ -165,9 +165,16 @@ type request struct {
 	// Further headers are read for each route.
 	known  [4]bool
 	values [4][]string
+
+	// The results of shared expressions for headers, so that each is evaluated once.
+	results   [8]uint8
+	more      []uint8 // of the others
+	evaluated bool    // an expression was evaluated
+	ended     bool    // the context ended before another one: the result does not matter
 }
 
-// match returns the index of the first route that matches, or noRoute.
+// match returns the index of the first route that matches, or noRoute. It returns noRoute if ctx ends
+// before the expressions of the routes have been evaluated.
 func (t *routeTable) match(ctx context.Context, method string, r uint64, header func(ctx context.Context, name string) []string) int32 {
 	if t.plain {
 		return t.cased.first(method)
@@ -184,7 +191,10 @@ func (t *routeTable) match(ctx context.Context, method string, r uint64, header 
 		best = t.walkUp(t.folded, &q, best)
 	}
 	if len(t.unindexed) > 0 {
-		best = t.first(t.unindexed, &q, best)
+		best = t.matchExprs(&q, best)
+	}
+	if q.ended {
+		return noRoute
 	}
 	return best
 }
@@ -219,11 +229,13 @@ func (t *routeTable) first(candidates []int32, q *request, best int32) int32 {
 
 // matches reports whether an RPC meets the conditions of route i, which is r.
 func (t *routeTable) matches(r *route, i int32, q *request) bool {
-	if r.path != nil && !r.path.matches(q.method) {
-		return false
-	}
-	for _, h := range r.headers {
-		if !h.matches(q.lookUp(h)) {
+	for k := range r.headers {
+		h := &r.headers[k]
+		if h.Kind == HeaderString && h.String.Kind == MatchRegex {
+			if !t.meets(h, q) {
+				return false
+			}
+		} else if !h.matches(q.lookUp(*h)) {
 			return false
 		}
 	}

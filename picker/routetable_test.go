@@ -78,10 +78,17 @@ func slowHeader(m HeaderMatch, headers fakeHeaders) bool {
 
 func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
 
+var randomRegexps = []*regexp.Regexp{
+	regexp.MustCompile(`^(?:/a.*)$`), regexp.MustCompile(`^(?:/[ab]/b)$`), regexp.MustCompile(`^(?:.*K)$`), regexp.MustCompile(`^(?:)$`), regexp.MustCompile(`^(?:5|x)$`),
+}
+
 func randomString(rng *rand.Rand) StringMatch {
 	m := StringMatch{Kind: MatchKind(rng.IntN(5)), Value: randomPath(rng), IgnoreCase: rng.IntN(4) == 0}
 	if m.Kind == MatchRegex {
-		m.Regex = regexp.MustCompile(pick(rng, `^(?:/a.*)$`, `^(?:/[ab]/b)$`, `^(?:.*K)$`, `^(?:)$`, `^(?:5|x)$`))
+		m.Regex = pick(rng, randomRegexps...) // shared, as by a RouteConfiguration
+		if rng.IntN(4) == 0 {
+			m.Regex = regexp.MustCompile(m.Regex.String())
+		}
 	}
 	return m
 }

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
@@ -166,6 +167,9 @@ func (p *stablePicker) outcome(k *pick) (to destination, err error) {
 	case picker.NotForwarding:
 		return to, k.s.routeErrs.notForwardingErr(k.res.Route)
 	default:
+		if ctx := k.info.Ctx; ctx != nil && ctx.Err() != nil { // the routes may not have been evaluated
+			return to, status.FromContextError(ctx.Err()).Err()
+		}
 		p.noRoute.Add(1)
 		return to, k.s.routeErrs.noRoute
 	}
