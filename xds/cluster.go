@@ -27,7 +27,8 @@ type cluster struct {
 	err      error
 	received receiveTime // of the latest aggregate that leads to the leaves
 
-	wanted []*leaf // leaves of the wanted version, if it differs and is not ready yet
+	wanted  []*leaf   // leaves of the wanted version, if it differs and is not ready yet
+	pending readiness // of the wanted version; ready if it is in use
 
 	// The value, and the leaves that it was built from.
 	value   *picker.Cluster
@@ -61,9 +62,10 @@ func (m *dependencyManager) resolveClusterLocked(c *cluster) {
 		r = min(r, wanted[i].readiness)
 	}
 	if r.replaces(c.readiness) {
-		c.readiness, c.err, c.received = r, err, received
+		c.readiness, c.pending, c.err, c.received = r, ready, err, received
 		m.exchangeLeavesLocked(c, wanted, nil)
 	} else {
+		c.pending = r
 		m.exchangeLeavesLocked(c, c.leaves, wanted)
 		for _, l := range c.leaves {
 			m.resolveLeafLocked(l)

@@ -54,7 +54,7 @@ func (m *dependencyManager) evaluateLocked() {
 		replaces := r == ready || r == unavailable && m.active == nil
 		if want != nil {
 			m.resolvePlanLocked(want)
-			replaces = want.readinessLocked().replaces(m.active.readinessLocked())
+			replaces = min(want.readinessLocked(), want.pendingLocked()).replaces(m.active.readinessLocked())
 		}
 		if replaces {
 			m.setPlanLocked(&m.active, want)
@@ -245,6 +245,18 @@ func (m *dependencyManager) resolvePlanLocked(p *plan) {
 			m.evaluateClusterLocked(c)
 		}
 	}
+}
+
+// pendingLocked returns the lowest readiness of the wanted versions of clusters that have no version
+// with leaves. Such a cluster is in use with an error, and may have been received since. O(clusters).
+func (p *plan) pendingLocked() readiness {
+	r := ready
+	for _, c := range p.resolved {
+		if len(c.leaves) == 0 {
+			r = min(r, c.pending)
+		}
+	}
+	return r
 }
 
 // readinessLocked returns the lowest readiness of the clusters of a plan, waiting for nil. O(clusters).

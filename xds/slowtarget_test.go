@@ -59,6 +59,7 @@ type slowCluster struct {
 	root     *entry
 	found    bool // there is a version in use, which lacked lacks
 	lacks    lack
+	pending  lack // of the wanted version, unless it is in use
 	leaves   []string
 	err      error
 	received receiveTime
@@ -196,7 +197,13 @@ func (s *slowTarget) update() {
 		lacks := s.lacks(s.active, s.origin)
 		old = &lacks
 	}
-	if s.lacks(want, e).takesEffect(old) {
+	lacks := s.lacks(want, e)
+	for _, name := range want.clusters {
+		if c := s.clusters[name]; len(c.leaves) == 0 { // it has an error, and may have been received since
+			lacks = lacks.and(c.pending)
+		}
+	}
+	if lacks.takesEffect(old) {
 		s.active, s.origin = want, e
 	}
 }
@@ -258,7 +265,9 @@ func (s *slowTarget) cluster(name string) *slowCluster {
 	}
 	if lacks.takesEffect(old) {
 		c.found, c.lacks, c.leaves, c.err, c.received = true, lacks, leaves, err, received
+		lacks = lack{}
 	}
+	c.pending = lacks
 	for _, leaf := range c.leaves {
 		s.leaf(leaf)
 	}
