@@ -124,6 +124,18 @@ func (w *modelWatch) RecvMsg(m any) error {
 	}
 }
 
+// endsStreams reports whether there is a backend that ends health streams at once.
+func (h *modelHealth) endsStreams() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, now := range h.now {
+		if now == noStreams {
+			return true
+		}
+	}
+	return false
+}
+
 // change sets what a backend reports for a service.
 func (h *modelHealth) change(key healthKey, to backendHealth) {
 	h.mu.Lock()

@@ -51,6 +51,9 @@ func (t *trial) step() {
 			break
 		}
 	}
+	if t.grpc.backends.endsStreams() {
+		pass(lossDelay) // the end of a stream is not reported before
+	}
 	t.audit()
 }
 
