@@ -36,7 +36,8 @@ var unused = new(entry)
 
 func newTable() *table {
 	t := new(table)
-	t.slots.Store(new(make([]slot, 16)))
+	slots := make([]slot, 16)
+	t.slots.Store(&slots)
 	return t
 }
 
