@@ -35,7 +35,8 @@
 //
 // A target inside a package can use its internals, and soon depends on them. External targets
 // remain valid when an algorithm is replaced, which is when they are needed. The exception is
-// code that callers can only reach through an RPC: package integrate's FuzzLoadReport.
+// code that callers can only reach through an RPC: FuzzLoadReport of package balancer, and
+// FuzzRouteMutation of package rpc.
 //
 // # Cost and caveats
 //
