@@ -105,11 +105,6 @@ race: ## Tests under the race detector.
 quickstart: ## Run the steps of integrate/docs/quickstart.md: server, client, control plane, rollback.
 	$(TEST) -count=1 -run 'TestQuickstart$$' ./bench/doccheck -quickstart
 
-.PHONY: page
-page: ## Serve the debug page of 300 channels at PAGE (default localhost:6060), checked with Chromium if there is one.
-	@mkdir -p bench/out
-	$(GO) test -timeout 0 -count 1 -v -run 'TestBrowser$$' ./integrate/debug -page $(or $(PAGE),localhost:6060) -screenshots $(CURDIR)/bench/out
-
 .PHONY: conformance
 conformance: ## grpc-go's own xDS end-to-end tests through our resolver (minutes).
 	@bench/conformance/run.sh

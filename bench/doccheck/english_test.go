@@ -29,7 +29,7 @@ var plain = []string{
 	"integrate/internal/metadatautil", "integrate/internal/methodconfig", "integrate/internal/metric",
 	"integrate/internal/offline", "integrate/internal/orcaweight", "integrate/internal/outlier",
 	"integrate/internal/rollout", "integrate/internal/rpc", "integrate/internal/sanitize",
-	"integrate/internal/serial", "integrate/internal/xdstls",
+	"integrate/internal/serial", "integrate/internal/statustext", "integrate/internal/xdstls",
 }
 
 // unclear matches forms that grpc-go and the standard library do not use: sentences that start

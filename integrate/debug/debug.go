@@ -4,14 +4,9 @@
 package debug
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	_ "embed"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"net/http"
 	"os"
 	"path"
@@ -59,25 +54,6 @@ type handler struct {
 	hosts   []string // see Options
 	process process
 	now     func() time.Time
-}
-
-//go:embed page.html
-var pageText string
-
-//go:embed style.css
-var styleBase string
-
-var (
-	styleText = styleBase + "@media (max-width: 78rem) {\n" + channelTable.labels() + clusterTable.labels() + tierTable.labels() +
-		endpointTable.labels() + routeTable.labels() + eventTable.labels() + resourceTable.labels() + "}\n"
-	pageTemplate = template.Must(template.New("page").Funcs(formats).Parse(pageText))
-	// policy permits nothing but the page's style.
-	policy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", styleHash())
-)
-
-func styleHash() string {
-	sum := sha256.Sum256([]byte(styleText))
-	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
 // ServeHTTP implements http.Handler.
@@ -189,19 +165,6 @@ func parseHeaders(text string) (metadata.MD, error) {
 		md.Append(name, strings.TrimSpace(value))
 	}
 	return md, nil
-}
-
-func (h *handler) servePage(w http.ResponseWriter, r *http.Request) {
-	p, code := h.page(r)
-	var b bytes.Buffer
-	if err := pageTemplate.Execute(&b, p); err != nil { // a bug
-		http.Error(w, "rendering the page: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
-	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes()) // the client may have gone
 }
 
 // jsonError is the JSON of an error.

@@ -37,27 +37,23 @@
 //	/debug/xdslb/explain?channel=2&method=/shop.Cart/Add&headers=env:+test
 //	                                 a report.Explanation as JSON
 //
-// The page filters and sorts the tables of channels, clusters and endpoints by further parameters,
-// which may change. It works without scripts.
+// The page works without scripts. The filter of the channel's page selects clusters by name and endpoints
+// by address or hostname.
 // The JSON is stable: fields may be added, but are not removed and keep their meaning. An error
 // is a JSON object with the field "error".
 //
 // # Size
 //
-// The page shows long tables in pages and truncates long names, so it stays below 1 MB whatever
-// the configuration, and below 150 kB for 300 channels or 10,000 endpoints with ordinary names.
-// Invisible characters, and characters that change the direction of text, are escaped. The JSON
-// is complete.
+// The page lists at most 500 channels, those with problems first. That of a channel shows at most 50
+// clusters, with 200 endpoints each or 400 in total, those with problems first. It stays below 150 kB
+// for 1,000 channels or 10,000 endpoints with ordinary names, and at about 1 MB whatever the
+// configuration. Invisible characters, and characters that change the direction of text, are escaped.
+// The JSON is complete.
 //
 // # Files
 //
-//	debug.go      Handler: formats, parameters and headers
-//	access.go     hosts and sites whose requests are served
-//	list.go       the list of channels
-//	channel.go    the page of a channel: routes, events, resources, the explanation of an RPC
-//	clusters.go   the table of clusters
-//	endpoints.go  the table of endpoints
-//	table.go      sorting, filters and paging of tables, links
-//	format.go     durations and names as text
-//	page.html     the template, with style.css
+//	debug.go    Handler: formats, parameters and headers
+//	access.go   hosts and sites whose requests are served
+//	page.go     the page: the list of channels, or a channel and the explanation of an RPC
+//	page.html   the template, with style.css
 package debug

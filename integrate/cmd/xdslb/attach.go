@@ -23,7 +23,10 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
 	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
+	"github.com/xdslb/xdslb/integrate/internal/sanitize"
+	"github.com/xdslb/xdslb/integrate/internal/statustext"
 	"github.com/xdslb/xdslb/integrate/report"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 var attachCommand = command{
@@ -267,7 +270,7 @@ func (v *viewer) view(d *debug.Document) error {
 		if !v.once {
 			b.WriteString("\x1b[H\x1b[2J") // home, and clear
 		}
-		newStatusText(&b, d, v.previous).all(v.total, v.failing)
+		v.all(&b, d)
 	default:
 		v.lines(&b, d)
 	}
@@ -276,6 +279,94 @@ func (v *viewer) view(d *debug.Document) error {
 	}
 	v.previous = d
 	return err
+}
+
+// text returns a writer of channels that counts RPCs since the previous view.
+func (v *viewer) text(w io.Writer, d *debug.Document) *statustext.Text {
+	t := &statustext.Text{W: w, Now: d.Time}
+	if v.previous != nil {
+		t.CountSince(v.previous.Time, v.previous.Channels)
+	}
+	return t
+}
+
+// all writes the channels of a document.
+func (v *viewer) all(w io.Writer, d *debug.Document) {
+	t := v.text(w, d)
+	at := d.Time.UTC().Format("15:04:05")
+	if p := d.Process; p.PID > 0 {
+		t.Line("%s, process %d on %s, %s UTC", p.Program, p.PID, p.Host, at)
+	} else {
+		t.Line("%s UTC", at)
+	}
+	switch shown := len(d.Channels); {
+	case v.total == 0:
+		t.Line("no active channel of the process uses xdslb; idle channels are not listed")
+	case shown < v.total:
+		t.Line("%d of %s with errors; %d shown", v.failing, report.Count(v.total, "channel"), shown)
+	case v.total > 1:
+		t.Line("%d of %s with errors", v.failing, report.Count(v.total, "channel"))
+	}
+	for i := range d.Channels {
+		s := &d.Channels[i]
+		t.Line("")
+		t.Line("%s  %s", sanitize.Text(s.Target, 60), statustext.State(s))
+		t.Channel(s)
+	}
+}
+
+// lines writes a line for each channel, and for each event since the previous call.
+func (v *viewer) lines(w io.Writer, d *debug.Document) {
+	t := v.text(w, d)
+	last := v.lastEvent
+	for i := range d.Channels {
+		s := &d.Channels[i]
+		for k := range s.Events {
+			e := &s.Events[k]
+			if at := latest(e); at.After(v.lastEvent) {
+				fmt.Fprintln(w, sanitize.Text(s.Target, 40), sanitize.Text(statustext.Event(e), 0))
+				if at.After(last) {
+					last = at
+				}
+			}
+		}
+		if r := s.Rollout; r != nil && s.Stock != "" {
+			fmt.Fprintf(w, "%s %s %s handed_over_by=%s\n", sanitize.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), sanitize.Text(statustext.State(s), 20), sanitize.Text(r.Variable, 40))
+			continue
+		}
+		var active report.EndpointCounts
+		ok, failed := uint64(0), uint64(0)
+		for k := range s.Clusters {
+			c := &s.Clusters[k]
+			n := report.Active(c)
+			active.Ready, active.Total = active.Ready+n.Ready, active.Total+n.Total
+			for e := range report.Endpoints(c) {
+				a, b := t.Calls(s, c, &e)
+				ok, failed = ok+a, failed+b
+			}
+		}
+		problems := diagnosis.Find(s)
+		errors, notes := diagnosis.Count(problems)
+		first := ""
+		if errors > 0 {
+			first = fmt.Sprintf(" error=%q", sanitize.Text(problems[0].Text, 300))
+		}
+		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d errors=%d notes=%d%s\n", sanitize.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), sanitize.Text(statustext.State(s), 20), active.Ready, active.Total, ok, failed, errors, notes, first)
+	}
+	v.lastEvent = last
+}
+
+func latest(e *eventlog.Event) time.Time {
+	if e.Last.After(e.Time) {
+		return e.Last
+	}
+	return e.Time
+}
+
+// hasErrors reports whether a channel has errors.
+func hasErrors(s *integrate.TargetStatus) bool {
+	errors, _ := diagnosis.Count(diagnosis.Find(s))
+	return errors > 0
 }
 
 // remote is a process to query.

@@ -26,6 +26,7 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
+	"github.com/xdslb/xdslb/integrate/internal/statustext"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -106,7 +107,7 @@ func (c *checker) print() {
 			section = f.Section
 			fmt.Fprintf(c.e.stdout, "\n%s\n", section)
 		}
-		wrap(c.e.stdout, fmt.Sprintf("%-4s", f.Verdict), sanitize.Text(f.What+": "+f.Text, 2000))
+		statustext.Wrap(c.e.stdout, fmt.Sprintf("%-4s", f.Verdict), sanitize.Text(f.What+": "+f.Text, 2000))
 	}
 }
 

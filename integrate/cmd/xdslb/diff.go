@@ -13,6 +13,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
+	"github.com/xdslb/xdslb/integrate/internal/statustext"
 	"github.com/xdslb/xdslb/integrate/report"
 )
 
@@ -252,7 +253,7 @@ func (e *env) printDifference(d *Difference) {
 				e.line("%s and %d more", head, len(items)-i)
 				break
 			}
-			wrap(e.stdout, head, sanitize.Text(item, 300))
+			statustext.Wrap(e.stdout, head, sanitize.Text(item, 300))
 		}
 	}
 	list("- route", d.RoutesRemoved)

@@ -41,7 +41,6 @@
 //	tls.go         TLS to a running process
 //	csds.go        the CSDS status of a process
 //	check.go, attach.go, explain.go, pick.go, diff.go, completion.go, version.go   the commands
-//	statustext.go  a channel as text
 package main
 
 import (
@@ -57,10 +56,9 @@ import (
 	"os/signal"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
-	"github.com/xdslb/xdslb/integrate/report"
+	"github.com/xdslb/xdslb/integrate/internal/statustext"
 )
 
 // Exit codes.
@@ -243,7 +241,7 @@ func (e *env) help(args []string) int {
 
 func (e *env) helpCommand(c *command) {
 	fmt.Fprintf(e.stdout, "usage: xdslb %s [flags]\n\n", strings.TrimSpace(c.name+" "+c.args))
-	wrap(e.stdout, "", c.about)
+	statustext.Wrap(e.stdout, "", c.about)
 	fmt.Fprint(e.stdout, "\nFlags:\n")
 	fs := newFlagSet(c, &env{})
 	c.flags(&env{}, fs)
@@ -252,20 +250,9 @@ func (e *env) helpCommand(c *command) {
 		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" {
 			text += " (default " + f.DefValue + ")"
 		}
-		wrap(e.stdout, fmt.Sprintf("  -%-18s", strings.TrimSpace(f.Name+" "+name)), text)
+		statustext.Wrap(e.stdout, fmt.Sprintf("  -%-18s", strings.TrimSpace(f.Name+" "+name)), text)
 	})
 	fmt.Fprintf(e.stdout, "\nExample:\n  %s\n", strings.ReplaceAll(c.example, "\n", "\n  "))
-}
-
-// columns is the width of text, as in package report.
-const columns = 80
-
-// wrap prints a text after a head, broken into lines that begin below the first word.
-func wrap(w io.Writer, head, text string) {
-	if head != "" {
-		head += " "
-	}
-	report.Wrap(w, head, strings.Repeat(" ", utf8.RuneCountInString(head)), text)
 }
 
 // printJSON prints a result as JSON.

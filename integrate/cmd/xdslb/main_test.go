@@ -28,6 +28,7 @@ import (
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
+	"github.com/xdslb/xdslb/integrate/internal/statustext"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -55,7 +56,7 @@ func call(t testing.TB, args ...string) session {
 	// JSON, resources and a line for each event are as long as they are.
 	if all := strings.Join(args, " "); !strings.Contains(all, "json") && !strings.Contains(all, "-count") && len(args) > 0 && args[0] != "completion" && args[0] != "dump" {
 		for line := range strings.Lines(s.out) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns && strings.Contains(line[1:], " ") {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > statustext.Columns && strings.Contains(line[1:], " ") {
 				t.Errorf("xdslb %v prints %d columns: %s", args, n, line)
 			}
 		}

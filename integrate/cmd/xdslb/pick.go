@@ -12,6 +12,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
+	"github.com/xdslb/xdslb/integrate/internal/statustext"
 	"github.com/xdslb/xdslb/integrate/report"
 )
 
@@ -106,7 +107,7 @@ func (e *env) printPicks(p *report.Picks, s *integrate.TargetStatus) {
 
 // line prints a line, truncated to 80 columns.
 func (e *env) line(format string, args ...any) {
-	fmt.Fprintln(e.stdout, sanitize.Text(strings.TrimRight(fmt.Sprintf(format, args...), " "), columns))
+	fmt.Fprintln(e.stdout, sanitize.Text(strings.TrimRight(fmt.Sprintf(format, args...), " "), statustext.Columns))
 }
 
 // bar draws a share as a bar.
