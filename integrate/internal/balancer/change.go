@@ -62,6 +62,8 @@ type outbox struct {
 	// closing shuts down the connections without an endpoint, once no published snapshot uses
 	// them.
 	closing []func()
+	// unused releases counters, once no published snapshot uses them. It needs the mutex.
+	unused []func()
 	// repick is set when SubConns left READY since gRPC got its latest picker: RPCs that picked
 	// such a SubConn wait for a new picker.
 	repick  bool

@@ -40,18 +40,16 @@ func (l *common) loadObserver(id picker.LocalityID) *observers {
 	return &observers{orca: &orcaRecorder{l.load.Metrics(id), &l.metrics}}
 }
 
-// releaseCounters releases the counters of acquireCounters. RPCs in flight continue to be
-// counted.
-func (l *common) releaseCounters() { l.heldCounters()() }
-
-// heldCounters returns a function that releases the leaf's current counters.
-func (l *common) heldCounters() (release func()) {
+// releaseCounters releases the counters of acquireCounters once no published snapshot uses them:
+// picks would use a circuit breaker that the next user of the pair of names does not find. RPCs in
+// flight continue to be counted.
+func (l *common) releaseCounters() {
 	cfg, load, breaker, stop := l.cfg, l.load, l.breaker, l.stopReports
-	return func() {
+	l.out.unused = append(l.out.unused, func() {
 		l.rec.retire(load, cfg)
 		breaker.Unref()
 		stop()
-	}
+	})
 }
 
 func (l *common) dropCounters() (drops []*picker.Counter, overload *picker.Counter) {

@@ -6,6 +6,7 @@ package balancer
 import (
 	"math"
 	"testing"
+	"testing/synctest"
 
 	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/picker"
@@ -49,6 +50,35 @@ func TestBreakerKeepsCount(t *testing.T) {
 		if cluster == "keeps" {
 			t.Error("the breaker is kept without users or RPCs in flight")
 		}
+	})
+}
+
+// TestBreakerBeforePublication checks that an RPC counts for its EDS service if its pick precedes the
+// publication of updates that change the EDS service and change it back (A32, T-CB-2).
+func TestBreakerBeforePublication(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		defer b.Close()
+		update := func(service string) {
+			c := clusterOf("early", prio(eps(1)))
+			c.Leaves[0].MaxRequests, c.Leaves[0].Service = 1, service
+			b.Update(configOf(c))
+		}
+		update("one")
+		cc.conn(t, 1).to(ready)
+		b.flush()
+		update("two")
+		update("one")
+		res, err := b.picker.Pick(pickInfo())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.flush()
+		if _, err := b.pick(); err == nil {
+			t.Error("max_requests is 1, one RPC is in flight, and another was admitted")
+		}
+		res.Done(endedOK)
+		wantPick(t, b, 1)
 	})
 }
 

@@ -38,10 +38,9 @@ func (l *leaf) adopt(cfg *picker.Leaf) (was *picker.Leaf) {
 	case was.Service != cfg.Service || was.Load.Server != cfg.Load.Server || was.CountsRPCs() != cfg.CountsRPCs():
 		// Breaker and load reports belong to the pair of names. Unchanged counters are acquired
 		// again before they are released, so that they keep counting the RPCs in flight.
-		release := l.heldCounters()
+		l.releaseCounters()
 		l.cfg = cfg
 		l.acquireCounters()
-		release()
 	default:
 		l.cfg = cfg
 	}

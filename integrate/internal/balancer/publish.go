@@ -167,6 +167,7 @@ func (p *publisher) publish() {
 	prev := p.picker.current.Load()
 	next, helps := p.render(prev)
 	p.picker.current.Store(next)
+	p.releaseUnused()
 	p.notify()
 	if p.id.link != nil && (next.Snapshot != nil && prev.Snapshot == nil || next.Err != nil && !p.id.link.Published()) {
 		// The method configs are in place before the first RPCs.
@@ -269,6 +270,14 @@ func (p *publisher) shutDown() {
 	})
 }
 
+// releaseUnused releases the counters that no published snapshot uses any more.
+func (p *publisher) releaseUnused() {
+	for _, release := range p.out.unused {
+		release()
+	}
+	p.out.unused = nil
+}
+
 // close ends publications, and shuts down connections that wait for it. It may be called again.
 func (p *publisher) close() {
 	serial.Halt(&p.pending)
@@ -277,6 +286,7 @@ func (p *publisher) close() {
 	default:
 		close(p.closed)
 	}
+	p.releaseUnused()
 	p.shutDown()
 	p.notify()
 }
