@@ -37,6 +37,8 @@ import (
 //	modelrollout_test.go   channels that the environment hands to stock
 //	modelend_test.go       the calm at the end, and what holds then (trial.converge, finish)
 //	modelordeals_test.go   what is tried in the calm: an ejection, a reconnection
+//	modelevents_test.go    events in which several features meet (combinedEvents)
+//	modeloutlier_test.go   consecutive failures, and the ejections that they may cause
 
 // TestModel is the random model of everything: see ops and plane.mutate for what
 // happens in it, and audit, converge and finish for what a balancer promises.

@@ -30,6 +30,8 @@ func (t *trial) audit() {
 	t.checkReplacements()
 	t.checkPublished()
 	t.checkTries()
+	t.checkBreakers()
+	t.checkEjections()
 	switch t.Rand.IntN(5) {
 	case 0:
 		t.checkStatus()

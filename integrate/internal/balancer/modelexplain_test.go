@@ -33,16 +33,17 @@ func (t *trial) explain(r *modelRPC, ctx context.Context, method string) (possib
 		if b.picker.current.Load() != table {
 			return // another snapshot was published in between
 		}
-		behind := t.clusterNamed(r.cluster).sluggish()
-		if why := impossible(x, res, err, behind); why != "" {
+		behind := t.updating || t.clusterNamed(r.cluster).sluggish()
+		if why := impossible(x, res, err, behind, t.updating); why != "" {
 			t.Fatalf("%v results in (%v, %v), and the explanation disagrees: %s:\n%v", r, res.SubConn, err, why, x)
 		}
 	}
 }
 
 // impossible returns why a pick cannot have come to what it came to, or "". behind says that
-// a child policy takes its time, and may pick an endpoint that has moved on.
-func impossible(x *report.Explanation, res balancer.PickResult, err error, behind bool) string {
+// a child policy takes its time, and may pick an endpoint that has moved on; updating that picks may
+// use an earlier configuration, whose circuit breakers and removed clusters the status does not have.
+func impossible(x *report.Explanation, res balancer.PickResult, err error, behind, updating bool) string {
 	var all report.RouteTarget // of the clusters that the RPC may have gone to
 	for i := range x.Routes {
 		for k := range x.Routes[i].Clusters {
@@ -50,11 +51,11 @@ func impossible(x *report.Explanation, res balancer.PickResult, err error, behin
 			all.Picked, all.Delegated, all.Waits, all.Fails = all.Picked+c.Picked, all.Delegated+c.Delegated, all.Waits+c.Waits, all.Fails+c.Fails
 			if conn, ok := res.SubConn.(*modelConn); ok && err == nil {
 				e := endpointIn(c, addr(conn.number).String())
-				if e != nil && e.Out == "" || (e == nil || behind) && c.Delegated+c.Fails > 0 { // a child policy may be a list behind
+				if e != nil && e.Out == "" || (e == nil || behind) && c.Delegated+c.Fails > 0 || e == nil && updating { // a child policy may be a list behind
 					return ""
 				}
 			}
-			if c.Status != nil && err != nil && strings.Contains(err.Error(), "circuit breaker") && mayRefuse(x, c.Status) {
+			if err != nil && strings.Contains(err.Error(), "circuit breaker") && (updating || c.Status != nil && mayRefuse(x, c.Status)) {
 				return ""
 			}
 		}

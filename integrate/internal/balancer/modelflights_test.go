@@ -36,6 +36,7 @@ type flight struct {
 	nested  bool          // made with the context of an attempt
 	cancels bool          // its interceptor may cancel attempts
 	timed   bool          // its attempts end after tryTimeout
+	panics  bool          // in each attempt, because of the application
 	own     metadata.MD   // before its route's mutations
 	sends   []metadata.MD // that attempts may have sent, by those so far
 	header  metadata.MD   // of its response
@@ -109,6 +110,29 @@ func (t *trial) launch(cluster string) {
 	t.sky.flights = append(t.sky.flights, f)
 }
 
+// panicInAttempt has the application panic in an attempt, which reaches the caller of the RPC.
+func (t *trial) panicInAttempt() {
+	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+	if !c.routed {
+		return
+	}
+	t.Logf("the application panics in an attempt at an RPC to %s", c.name)
+	f, table := &flight{cluster: c.name, panics: true}, tableIn(t.lb)
+	var reply any
+	if t.Rand.IntN(2) == 0 {
+		reply = &emptypb.Empty{} // may be hedged
+	}
+	go t.sky.fly(context.Background(), f, table, reply)
+	if synctest.Wait(); c.asks() {
+		pass(time.Second)
+	}
+	t.sky.mu.Lock()
+	defer t.sky.mu.Unlock()
+	if !f.ended || f.err != errPanic {
+		t.Fatalf("an RPC to %s in which the application panics has ended: %v, with %v", c.name, f.ended, f.err)
+	}
+}
+
 // asks reports whether RPCs of the cluster ask endpoints for their load before they pick.
 func (c *planeCluster) asks() bool {
 	return slices.ContainsFunc(c.leaves, func(l *planeLeaf) bool { return l.sent.Prequal != nil && l.sent.Prequal.Synchronous > 0 })
@@ -121,9 +145,11 @@ func (s *sky) fly(ctx context.Context, f *flight, table *rpc.Table, reply any) {
 	}
 	var err error
 	if method := "/" + f.cluster + "/m"; table.Plans == nil {
-		err = s.attempt(ctx, method, f, nil)
+		err = recovered(func() error { return s.attempt(ctx, method, f, nil) })
 	} else {
-		err = rpc.Unary(ctx, table, method, &emptypb.Empty{}, reply, nil, invoker, grpc.Header(&f.header))
+		err = recovered(func() error {
+			return rpc.Unary(ctx, table, method, &emptypb.Empty{}, reply, nil, invoker, grpc.Header(&f.header))
+		})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,6 +159,9 @@ func (s *sky) fly(ctx context.Context, f *flight, table *rpc.Table, reply any) {
 
 // attempt is one attempt, which control has pick, and end unless it is canceled.
 func (s *sky) attempt(ctx context.Context, method string, f *flight, opts []grpc.CallOption) error {
+	if f.panics {
+		panic(errPanic)
+	}
 	l := &leg{of: f, ctx: ctx, method: method, end: make(chan error, 1), since: time.Now(), blind: !s.plans()}
 	s.mu.Lock()
 	f.asked++
@@ -168,6 +197,7 @@ func (t *trial) control() bool {
 		t.checkTimeout(l)
 		if l.rpc != nil && !l.over {
 			l.rpc.lost = l.rpc.hedged && context.Cause(l.ctx) == rpc.ErrHedgeSuperseded && (!l.of.nested || l.of.cancels)
+			l.rpc.timedOut = timedOut(l.ctx)
 			t.release(l.rpc, balancer.DoneInfo{Err: status.FromContextError(l.ctx.Err()).Err(), BytesSent: true})
 		}
 		l.over = true
@@ -275,9 +305,15 @@ func (t *trial) checkTimeout(l *leg) {
 		return
 	}
 	age, cause := l.ended.Sub(l.since), context.Cause(l.ctx)
-	if exceeded := cause != nil && strings.Contains(cause.Error(), "per_try_timeout"); exceeded && (age != tryTimeout || !l.timed && (l.of.trip == nil || !l.of.trip.unserved)) || l.timed && age > tryTimeout {
+	if exceeded := timedOut(l.ctx); exceeded && (age != tryTimeout || !l.timed && (l.of.trip == nil || !l.of.trip.unserved)) || l.timed && age > tryTimeout {
 		t.Fatalf("attempt %s of %s, limited: %v, is canceled after %v: %v", l.id, l.of.cluster, l.timed, age, cause)
 	}
+}
+
+// timedOut reports whether the time of an attempt is exceeded.
+func timedOut(ctx context.Context) bool {
+	cause := context.Cause(ctx)
+	return cause != nil && strings.Contains(cause.Error(), "per_try_timeout")
 }
 
 // checkTries checks that no attempt in flight has exceeded its time.

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/attributes"
@@ -247,7 +248,9 @@ func (c *modelConn) announce(to connectivity.State) {
 	}
 	c.cc.mu.Unlock()
 	if to != connectivity.Ready && c.cc.backends != nil {
-		c.cc.backends.end(c)
+		if c.cc.backends.end(c) {
+			synctest.Wait() // gRPC may report the end of streams first
+		}
 		c.unwatched = nil
 	}
 	if to == connectivity.Connecting && c.cc.shake != nil {

@@ -149,12 +149,15 @@ func (h *modelHealth) wake() {
 	h.changed = make(chan struct{})
 }
 
-// end ends the streams of a connection. The client opens others while the connection is READY.
-func (h *modelHealth) end(conn *modelConn) {
+// end ends the streams of a connection, and reports whether there were any. The client opens others
+// while the connection is READY.
+func (h *modelHealth) end(conn *modelConn) (any bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	n := len(h.watches)
 	h.watches = slices.DeleteFunc(h.watches, func(w *modelWatch) bool { return w.conn == conn })
 	h.wake()
+	return len(h.watches) < n
 }
 
 // reports reports whether a connection has a stream on which a service was last SERVING, or whose

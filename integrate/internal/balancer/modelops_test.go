@@ -40,6 +40,16 @@ var ops = []op{
 
 // step takes the trial a step further.
 func (t *trial) step() {
+	t.happen(ops)
+	t.combine()
+	if t.grpc.backends.endsStreams() {
+		pass(lossDelay) // the end of a stream is not reported before
+	}
+	t.audit()
+}
+
+// happen draws an event.
+func (t *trial) happen(ops []op) {
 	odds := 0
 	for _, o := range ops {
 		odds += o.odds
@@ -51,10 +61,6 @@ func (t *trial) step() {
 			break
 		}
 	}
-	if t.grpc.backends.endsStreams() {
-		pass(lossDelay) // the end of a stream is not reported before
-	}
-	t.audit()
 }
 
 // update is a change of the configuration, or several at once.

@@ -4,11 +4,12 @@
 package balancer
 
 import (
-	"errors"
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -60,7 +61,7 @@ func (t *trial) load(c *planeCluster, p tier, bad *picker.Endpoint, n int) (hit 
 		if e == bad {
 			hit = bad
 			if failing {
-				err = errors.New("failed")
+				err = status.Error(codes.Unavailable, "failed")
 			}
 		}
 		t.end(r, err)

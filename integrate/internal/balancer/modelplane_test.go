@@ -56,12 +56,14 @@ type planeLeaf struct {
 	retries         *picker.RetryLimit // as it is to be
 	sentRetries     *picker.RetryLimit // as it was sent
 	outlier         bool
-	several         bool // every third endpoint has two addresses
-	swapped         bool // in the other order
-	check           int  // the health check, as it is to be: see healthCheck
-	sentCheck       int  // as it was sent
-	lasting         bool // sessions stay with endpoints that drain
-	hollow          bool // a priority 0 without endpoints comes first
+	consecutive     uint32 // failures that eject, in place of their percentage; 0 is none
+	judged          bool   // checkEjections has seen it since it detects outliers
+	several         bool   // every third endpoint has two addresses
+	swapped         bool   // in the other order
+	check           int    // the health check, as it is to be: see healthCheck
+	sentCheck       int    // as it was sent
+	lasting         bool   // sessions stay with endpoints that drain
+	hollow          bool   // a priority 0 without endpoints comes first
 	spots           map[int]spot
 	vacant          bool // localities and priorities without endpoints are present
 	// lists are the latest endpoints by locality. Unchanged parts are shared with them, as the
@@ -319,6 +321,9 @@ func (l *planeLeaf) render() picker.Leaf {
 		out.Outlier = &picker.OutlierDetection{
 			Interval: time.Second, BaseEjectionTime: 2 * time.Second, MaxEjectionTime: maxEjection, MaxEjectionPercent: 100,
 			FailurePercentage: &picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 3},
+		}
+		if l.consecutive > 0 {
+			out.Outlier.FailurePercentage, out.Outlier.Consecutive5xx = nil, &picker.Consecutive{Failures: l.consecutive, Enforcement: 100}
 		}
 	}
 	if l.hollow {

@@ -5,6 +5,7 @@ package balancer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -47,13 +48,24 @@ type volley struct {
 // volleyRPC is one of its RPCs.
 type volleyRPC struct {
 	made     int  // attempts
+	panicsAt int  // the attempt in which the application panics; 0 is none
 	admitted bool // another one, by the model
 	ended    bool
 }
 
 // volleys makes one to a cluster that is certain to be served.
-func (t *trial) volleys() {
+func (t *trial) volleys() { t.retried(t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))], false) }
+
+// panicInRetries has the application panic in retries, as servers recover it. They do not count as
+// retries under way afterwards.
+func (t *trial) panicInRetries() {
 	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+	t.retried(c, true)
+	t.retried(c, false)
+}
+
+// retried makes RPCs to a cluster that fail, and are retried.
+func (t *trial) retried(c *planeCluster, panics bool) {
 	if !c.routed || !t.plane.attempts || !t.mustServe(c) || t.hashes(c) {
 		return
 	}
@@ -63,6 +75,9 @@ func (t *trial) volleys() {
 	t.Logf("a volley of %d RPCs to %s, which fail", n, c.name)
 	for range n {
 		r := &volleyRPC{}
+		if panics {
+			r.panicsAt = t.Rand.IntN(hedged.MaxAttempts + 1)
+		}
 		v.rpcs = append(v.rpcs, r)
 		go v.run(r)
 		synctest.Wait() // it has ended, or is in its back-off
@@ -85,7 +100,9 @@ func (t *trial) volleys() {
 
 // run makes an RPC.
 func (v *volley) run(r *volleyRPC) {
-	err := callAsIntercepted(v.t.lb, "/"+v.cluster+"/m", func(ctx context.Context, method string) error { return v.attempt(ctx, method, r) })
+	err := recovered(func() error {
+		return callAsIntercepted(v.t.lb, "/"+v.cluster+"/m", func(ctx context.Context, method string) error { return v.attempt(ctx, method, r) })
+	})
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	r.ended = true
@@ -104,6 +121,9 @@ func (v *volley) attempt(ctx context.Context, method string, r *volleyRPC) error
 	if r.admitted {
 		v.active--
 		r.admitted = false
+	}
+	if r.made == r.panicsAt {
+		panic(errPanic)
 	}
 	p, _ := v.t.grpc.seen()
 	res, err := p.Pick(balancer.PickInfo{FullMethodName: method, Ctx: ctx})
@@ -144,6 +164,21 @@ func (v *volley) accuse(format string, r *volleyRPC, err error) {
 	if v.wrong == "" && v.leaf != nil {
 		v.wrong = fmt.Sprintf(format, r.made, v.leaf.sentRetries, v.leaf.name, v.active, err)
 	}
+}
+
+// errPanic is the value with which the application panics in an attempt.
+var errPanic = errors.New("the application panics")
+
+// recovered calls f and returns its error, or errPanic if it panics with that.
+func recovered(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v == errPanic {
+			err = errPanic
+		} else if v != nil {
+			panic(v)
+		}
+	}()
+	return f()
 }
 
 // callAsIntercepted makes an RPC as the interceptor makes it.

@@ -46,6 +46,7 @@ type modelRPC struct {
 	account  account // whose limit it counts for, from the pick to its end
 	reported bool    // load is reported of it
 	lost     bool    // against another attempt
+	timedOut bool    // canceled after per_try_timeout
 }
 
 // account is what a circuit breaker belongs to (A32).
@@ -152,7 +153,7 @@ func (t *trial) admit(r *modelRPC) {
 		t.Fatalf("%v picked %v, which belongs to no leaf", r, r.conn)
 	}
 	r.account, r.reported = account{l.name, l.service}, l.server != ""
-	if n := t.counts[r.account]; n >= int(l.max) {
+	if n := t.counts[r.account]; n >= int(l.max) && !t.updating {
 		t.Fatalf("%v was admitted to %s with %d RPCs in flight, max_requests is %d (A32)", r, l.name, n, l.max)
 	}
 	t.counts[r.account]++
@@ -161,6 +162,7 @@ func (t *trial) admit(r *modelRPC) {
 func (t *trial) release(r *modelRPC, info balancer.DoneInfo) {
 	t.counts[r.account]--
 	t.note(r, info)
+	t.countRun(r, info)
 	r.done(info)
 	r.done = nil
 }

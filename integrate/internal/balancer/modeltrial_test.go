@@ -38,6 +38,8 @@ type trial struct {
 	published []*publishedCluster
 	sky       sky
 	drained   map[*modelConn]int // connects of SubConns when their endpoint was found draining
+	hosts     map[int]*modelHost
+	updating  bool // picks may use an earlier configuration than the latest
 
 	before struct{ breakers, policies int } // of other histories, which went wrong
 }
@@ -62,8 +64,9 @@ func newTrial(k *kit.Trial) *trial {
 	t := &trial{
 		Trial: k, plane: newPlane(rng), options: randomOptions(rng),
 		servers: &loadServers{sums: map[account]*loads{}},
-		counts:  map[account]int{}, loads: map[account]*loads{}, lossy: map[string]bool{}, drained: map[*modelConn]int{},
+		counts:  map[account]int{}, loads: map[account]*loads{}, lossy: map[string]bool{}, drained: map[*modelConn]int{}, hosts: map[int]*modelHost{},
 	}
+	t.plane.detectConsecutive(rand.New(rand.NewPCG(k.Seed, 2)))
 	if rng.IntN(2) == 0 {
 		t.creds = modelCredentials()
 	}
