@@ -65,6 +65,8 @@ func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Sna
 	if prev == nil {
 		prev = new(Snapshot)
 	}
+	routed := b.env.Routed
+	b.env.Routed = nil
 	s := &Snapshot{
 		table:  prev.table,
 		env:    b.env,
@@ -72,7 +74,9 @@ func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Sna
 		index:  prev.index,
 	}
 	moved := !prev.sameNames(cfg.Clusters)
-	if moved {
+	if routed != nil && persistent.SameSlice(routed.routes, cfg.Routes) && routed.sameNames(cfg.Clusters) {
+		s.table, s.index = routed.table, routed.index
+	} else if moved {
 		s.index = make(map[string]int32, len(cfg.Clusters))
 		for i, c := range cfg.Clusters {
 			if c == nil {
@@ -84,7 +88,7 @@ func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Sna
 			s.index[c.Name] = int32(i)
 		}
 	}
-	if s.table == nil || moved || !persistent.SameSlice(prev.routes, cfg.Routes) {
+	if s.table == nil || s.table == prev.table && (moved || !persistent.SameSlice(prev.routes, cfg.Routes)) {
 		t, err := newRouteTable(cfg.Routes, s.index)
 		if err != nil {
 			return nil, fmt.Errorf("picker: %w", err)

@@ -54,6 +54,46 @@ func TestBuildTakesOver(t *testing.T) {
 	}
 }
 
+// TestBuildRouted: Build takes the compiled routes of Env.Routed, unless they are of other routes or
+// other clusters.
+func TestBuildRouted(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1)))
+	w.add(Leaf{MaxRequests: 1, Priorities: []Priority{{Localities: []Locality{zone("a", 1, endpoints(0, 1))}}}})
+	first := w.build(t)
+	cfg := *w.cfg
+	cfg.Routes = slices.Clone(cfg.Routes)
+	states := []ClusterState{{Leaf: -1}, {Leaf: -1}}
+	routed, err := Build(nil, &cfg, states, Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := Build(first, &cfg, w.states, Env{Routed: routed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next.table != routed.table || next.clusters.At(0) != first.clusters.At(0) {
+		t.Error("routes that were compiled are compiled again, or clusters are not taken from the previous snapshot")
+	}
+	if next.env.Routed != nil {
+		t.Error("a snapshot keeps the one with the compiled routes")
+	}
+
+	other := cfg
+	other.Clusters = []*Cluster{cfg.Clusters[1], cfg.Clusters[0]}
+	next, err = Build(first, &other, []ClusterState{w.states[1], w.states[0]}, Env{Routed: routed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := next.Pick(bg, "/s/m", 0); got.Cluster != 1 {
+		t.Errorf("a route leads to cluster %d after its cluster moved to 1", got.Cluster)
+	}
+	other = cfg
+	other.Routes = slices.Clone(cfg.Routes)
+	if next, err = Build(first, &other, w.states, Env{Routed: routed}); err != nil || next.table == routed.table {
+		t.Errorf("the compiled form of other routes is used (%v)", err)
+	}
+}
+
 // TestRebuild checks that for random changes of some clusters, a snapshot made from these alone
 // equals the result of Build.
 func TestRebuild(t *testing.T) {

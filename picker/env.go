@@ -6,8 +6,8 @@ package picker
 import "context"
 
 // Env describes the channel of a snapshot. The zero Env describes a channel whose RPCs have no
-// headers. All fields except Now must be the same in each Build of a target, since parts reused
-// from the previous snapshot depend on them.
+// headers. All fields except Routed and Now must be the same in each Build of a target, since parts
+// reused from the previous snapshot depend on them.
 type Env struct {
 	// Header returns the values of a header of an RPC, by its name in lower case, or nil
 	// if the RPC lacks it. Picks call it for routes and hash policies that read headers.
@@ -26,6 +26,10 @@ type Env struct {
 	// control plane's configuration (T-SEC-2). 0 means 4096, gRPC's cap (A42), which package
 	// integrate uses. Proxies with larger rings raise it, as the benchmarks do.
 	RingCap uint64
+	// Routed, if not nil, is a snapshot of another Build with the same routes and names of clusters,
+	// from which Build takes the compiled routes. It may be made where the states of clusters are not
+	// known, such as without a mutex that guards them.
+	Routed *Snapshot
 	// Now is the time of the build in nanoseconds, on the clock of EndpointState.StateSince.
 	Now int64
 }

@@ -24,6 +24,8 @@ type targetState struct {
 	applied time.Time      // when cfg or fatal was set
 	plans   *rpc.Plans     // of cfg
 	needs                  // of cfg
+	// routed has the compiled routes of cfg until they are published; nil if publish compiles them.
+	routed *picker.Snapshot
 	// authorities are those of the routes of cfg: see pickState.
 	authorities []metadata.MD
 }
@@ -40,11 +42,33 @@ type needs struct {
 // old service config. The routes are compiled without the mutex, since a configuration may have
 // very many: Close and the events of connections do not wait for that.
 func (b *Balancer) Update(cfg *picker.Config) {
+	routed := b.route(cfg)
 	tell := b.compile(cfg)
 	plans := b.rpcs.plans
 	b.lock()
 	defer b.unlock()
-	b.callThen(tell, func() { b.apply(cfg, plans) })
+	b.callThen(tell, func() {
+		if routed != nil {
+			b.routed = routed
+		}
+		b.apply(cfg, plans)
+	})
+}
+
+// manyRoutes, with their clusters, take about a millisecond to compile.
+const manyRoutes = 1000
+
+// route compiles the routes of cfg, which name its clusters, if they are many and have changed.
+func (b *Balancer) route(cfg *picker.Config) *picker.Snapshot {
+	if len(cfg.Routes)+len(cfg.Clusters) < manyRoutes || b.latest != nil && persistent.SameSlice(b.latest.Routes, cfg.Routes) {
+		return nil
+	}
+	states := make([]picker.ClusterState, len(cfg.Clusters))
+	for i := range states {
+		states[i].Leaf = -1
+	}
+	routed, _ := picker.Build(nil, cfg, states, picker.Env{}) // render reports errors
+	return routed
 }
 
 // compile makes cfg the latest configuration, and its routes' settings rpcs. It returns what

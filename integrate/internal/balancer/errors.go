@@ -93,13 +93,17 @@ func (id *identity) failure(about, text, reason string, more ...string) plainErr
 	return plainError(text)
 }
 
+// maxRouteErrors is for how many routes of a list that do not forward RPCs a status names the route.
+// A status takes 50 times as much memory as such a route in a response.
+const maxRouteErrors = 100
+
 // routeErrors are the statuses of RPCs whose route has no destination. They are made once for a
 // list of routes.
 type routeErrors struct {
 	of            []picker.Route
 	noRoute       error
-	notForwarding map[int32]error // by route, of routes that do not forward
-	stale         error           // of RPCs whose route did not forward, and has been removed
+	notForwarding map[int32]error // by route, of the first routes that do not forward
+	stale         error           // of RPCs whose route does not forward and is another one, or has been removed
 }
 
 // notForwardingErr returns the status of RPCs of a route, which may belong to an earlier list
@@ -125,7 +129,7 @@ func (id *identity) routeErrors(was *routeErrors, routes []picker.Route) *routeE
 	r.noRoute = id.refusal(fmt.Sprintf("xdslb: no matching route found among the %d%s", len(routes), where), ReasonNoRoute)
 	r.stale = id.refusal(fmt.Sprintf("xdslb: the route that matched%s does not forward RPCs", where), ReasonNotForwarding)
 	for i := range routes {
-		if len(routes[i].Clusters) == 0 {
+		if len(routes[i].Clusters) == 0 && len(r.notForwarding) < maxRouteErrors {
 			name := routeName(routes, i)
 			r.notForwarding[int32(i)] = id.refusal(fmt.Sprintf("xdslb: the route that matches (%s%s) does not forward RPCs", name, where),
 				ReasonNotForwarding, "route", name)

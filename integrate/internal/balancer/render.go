@@ -111,7 +111,9 @@ func (p *publisher) build(prev *pickState, changed []*cluster, whole bool) (*pic
 	for i, c := range p.list.all {
 		states[i] = c.state
 	}
-	return picker.Build(prev.Snapshot, p.cfg, states, p.env())
+	env := p.env()
+	env.Routed, p.routed = p.routed, nil
+	return picker.Build(prev.Snapshot, p.cfg, states, env)
 }
 
 // env returns the data of the channel and its RPCs that its snapshots use.

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,7 +18,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
@@ -162,6 +166,41 @@ func TestUpdatesUnderLoad(t *testing.T) {
 	t.Logf("seed %d: %d updates, %d RPCs, %d of them planned, %d picks that had to wait", seed, updates, rpcs.Load(), planned.Load(), waits.Load())
 	if planned.Load() == 0 {
 		t.Error("no RPC went through an interceptor")
+	}
+}
+
+// TestManyRoutes: many routes are compiled before the mutex is taken, once for each change of them, and
+// their compiled form is dropped when it is published. Statuses name only the first ones of those that do
+// not forward RPCs: a status takes 50 times as much memory as such a route in a response.
+func TestManyRoutes(t *testing.T) {
+	b, _ := newTestLB(t, Config{})
+	cfg := configOf(clusterOf("c", prio(eps(0))))
+	if b.route(cfg) != nil {
+		t.Error("few routes are compiled separately")
+	}
+	cfg.Routes = slices.Concat(make([]picker.Route, 2000), cfg.Routes)
+	for i := range 2000 {
+		cfg.Routes[i].Path = picker.StringMatch{Kind: picker.MatchExact, Value: fmt.Sprint("/s/", i)}
+	}
+	if b.route(cfg) == nil {
+		t.Error("many routes are not compiled without the mutex")
+	}
+	b.Update(cfg)
+	if b.routed != nil {
+		t.Error("the compiled routes are kept after their publication")
+	}
+	if b.route(cfg) != nil {
+		t.Error("routes that did not change are compiled again")
+	}
+	errs := b.picker.current.Load().routeErrs
+	if n := len(errs.notForwarding); n != maxRouteErrors {
+		t.Errorf("there are statuses for %d routes, want %d", n, maxRouteErrors)
+	}
+	for route, named := range map[int32]bool{99: true, 100: false, 1999: false} {
+		err := errs.notForwardingErr(route)
+		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "does not forward") || strings.Contains(err.Error(), "("+fmt.Sprint(route)) != named {
+			t.Errorf("RPCs of route %d fail with %v; want the route's number: %t", route, err, named)
+		}
 	}
 }
 
