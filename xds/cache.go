@@ -5,6 +5,7 @@ package xds
 
 import (
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -183,13 +184,17 @@ func (c *cache) entryLocked(typ resource.Type, name string) *entry {
 const maxName = 4 << 10
 
 // checkName returns why a name cannot be requested. A request with text that is not UTF-8 would
-// end the stream.
+// end the stream. The name "*" stands for all resources of a type, and xdstp://authority/type/* for all of
+// a collection (xRFC TP1).
 func checkName(name string) error {
 	if n := len(name); n > maxName {
 		return fmt.Errorf("xdslb: a name of %d bytes, want %d at most: %q", n, maxName, eventlog.Cut(name))
 	}
 	if !utf8.ValidString(name) {
 		return fmt.Errorf("xdslb: resource name %q is not valid UTF-8", name)
+	}
+	if path, _, _ := strings.Cut(name, "?"); name == "*" || authorityOf(name).xdstp && strings.HasSuffix(path, "/*") {
+		return fmt.Errorf("xdslb: resource name %q stands for all resources, want the name of one", name)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@
 package xds
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,33 @@ func TestExtraNames(t *testing.T) {
 		w.serves(t, "svc", "svc 1")
 		if n := h.entries(); n != 4 {
 			t.Errorf("%d resources in the cache, want the 4 asked for", n)
+		}
+	})
+}
+
+// TestNameOfAllResources: a name that stands for all resources of a type, or of a collection (xRFC TP1), is
+// not requested (T-XDS-2): the server would send resources that no channel wants. Other names may
+// contain the character.
+func TestNameOfAllResources(t *testing.T) {
+	bothVariants(t, func(t *testing.T, features ...string) {
+		const clusters = "xdstp://a/envoy.config.cluster.v3.Cluster/*?p=1"
+		h := newHarness(t, Options{}, []string{serverDoc("cp", features...)}, `, "authorities": {"a": {}}`)
+		cp := h.servers["cp"]
+		cp.serve(append(targetOf("a*", 1), listenerTo("svc", "svc"), routesTo("svc", "*", clusters, "a*"))...)
+		for _, name := range []string{"*", "xdstp://a/envoy.config.listener.v3.Listener/*", "xdstp://a/envoy.config.listener.v3.Listener/x/*"} {
+			h.watch(name).fails(t, fmt.Sprintf("%q stands for all resources", name))
+		}
+		w := h.watch("svc")
+		w.serves(t, "a*", "a* 1")
+		for _, name := range []string{"*", clusters} {
+			if err := w.cluster(t, name).Err; err == nil || !strings.Contains(err.Error(), "stands for all resources") {
+				t.Errorf("cluster %q: error %v", name, err)
+			}
+		}
+		for typ, want := range map[resource.Type]string{lds: "[svc]", cds: "[a*]"} {
+			if got := fmt.Sprint(cp.Stats(typ.URL()).Names); got != want {
+				t.Errorf("%v: subscribed to %s, want %s", typ, got, want)
+			}
 		}
 	})
 }
