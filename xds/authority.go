@@ -94,10 +94,15 @@ func (a *authority) waitingLocked(e *entry) error {
 }
 
 // resendLocked implements source.
-func (a *authority) resendLocked(*entry) {
+func (a *authority) resendLocked(e *entry) {
 	for _, s := range a.servers {
 		s.restartLocked()
 	}
+	if a.exhaustedLocked() {
+		e.bytesUnreachableLocked(a.failureLocked(e))
+		return
+	}
+	a.checkLocked()
 }
 
 // useNextServerLocked starts to use the next server of the chain.
@@ -134,8 +139,11 @@ func (a *authority) checkLocked() {
 		return
 	}
 	for e := range a.entries {
-		if e.unansweredLocked() {
+		switch {
+		case e.unansweredLocked():
 			a.cache.unreachableLocked(e, a.failureLocked(e))
+		case e.wantsBytesLocked():
+			e.bytesUnreachableLocked(a.failureLocked(e))
 		}
 	}
 }
@@ -190,7 +198,7 @@ func (a *authority) respondedLocked(p *peer) {
 
 func (a *authority) anyUncachedLocked() bool {
 	for e := range a.entries {
-		if e.watchedLocked() && e.uncachedLocked() {
+		if e.watchedLocked() && (e.uncachedLocked() || e.wantsBytesLocked()) {
 			return true
 		}
 	}

@@ -122,6 +122,20 @@ func (m *dependencyManager) selectLocked() {
 	}
 }
 
+// unpatchedLocked returns the reason if patches cannot be applied to a resource since no server can be
+// reached; otherwise nil.
+func (m *dependencyManager) unpatchedLocked() error {
+	if m.selection == nil {
+		return nil
+	}
+	for e := range m.depsLocked() {
+		if p := e.patchedLocked(); p != nil && p.unreachable != nil {
+			return p.unreachable
+		}
+	}
+	return nil
+}
+
 // onChangeLocked implements watcher. data is the dependency on the entry.
 func (m *dependencyManager) onChangeLocked(_ *entry, data any) {
 	m.staleLocked(data.(*dependency))

@@ -60,6 +60,7 @@ type patched struct {
 	key         variantKey
 	selection   *overlay.Selection
 	due         bool
+	unreachable error // why the bytes of base, without which there is no value, are not available
 
 	made     any            // value of base that the value of entry was made of; nil without a value
 	result   overlay.Result // of made
@@ -134,6 +135,17 @@ func (e *entry) wantsBytesLocked() bool {
 	return e.raw == nil && e.value != nil && e.state != DoesNotExist && len(e.patchedVariantsLocked()) > 0
 }
 
+// bytesUnreachableLocked records that no server can be reached for the bytes that patches wait for.
+// Targets with a configuration keep it, and the others fail.
+func (e *entry) bytesUnreachableLocked(err error) {
+	for _, p := range e.patchedVariantsLocked() {
+		if p.entry.value == nil && (p.unreachable == nil || p.unreachable.Error() != err.Error()) {
+			p.unreachable = err
+			p.all.cache.changedLocked(p.entry)
+		}
+	}
+}
+
 // patchedVariantsLocked returns the variants of a resource with patches, in a constant order.
 func (e *entry) patchedVariantsLocked() (all []*patched) {
 	for key, variant := range e.variants {
@@ -174,11 +186,14 @@ func (p *patched) followLocked() {
 		return
 	}
 	e.from = base.from
+	if base.value == nil || base.raw != nil {
+		p.unreachable = nil
+	}
 	switch {
 	case base.value == nil, base.raw == nil && base.state == DoesNotExist: // the server does not send it again
 		p.made, p.result, p.received, e.value = nil, overlay.Result{}, nil, nil
 	case base.raw == nil:
-		return
+		return // see bytesUnreachableLocked
 	case base.value == p.made:
 	case p.made != nil && base.key.typ == resource.EndpointsType && bytes.Equal(overlay.WithoutEndpoints(base.raw), p.received):
 		p.made, e.value = base.value, p.valueOf(base.value)

@@ -297,6 +297,46 @@ func TestLateOverlay(t *testing.T) {
 	})
 }
 
+// TestLateOverlayInOutage: a channel with an overlay opens while no server can send the bytes of the resources
+// again. It fails with the error of the servers (A57), and the client falls back to a server that can be
+// reached (A71). Channels with a configuration keep it, also if their overlay changes during the outage.
+func TestLateOverlayInOutage(t *testing.T) {
+	bothVariants(t, func(t *testing.T, features ...string) {
+		h := newHarness(t, Options{}, []string{serverDoc("first", features...), serverDoc("second", features...)}, "")
+		first, second := h.servers["first"], h.servers["second"]
+		first.serve(targetOf("svc", 1)...)
+		second.serve(targetOf("svc", 2)...)
+		plain := h.watch("svc")
+		plain.serves(t, "svc", "svc 1")
+		file := newOverlayFile(t, patchOf("none", useMaglev))
+		changed := h.watchWith(file.source, "svc")
+		changed.serves(t, "svc", "svc 1")
+		first.refuse(errRefused)
+		second.refuse(errRefused)
+		advance(time.Minute)
+		early := h.watchWith(patchesOf(t, patchOf("svc", useMaglev)), "svc")
+		advance(time.Minute)
+		early.fails(t, "refused", "second")
+		file.reload(patchOf("svc", useRingHash))
+		advance(time.Minute)
+		for _, w := range []*recorder{plain, changed} {
+			if w.serves(t, "svc", "svc 1"); w.got().errs > 0 || w.cluster(t, "svc").Err != nil {
+				t.Errorf("a channel with a configuration has an error: %v", w.got().err)
+			}
+		}
+		second.refuse(nil)
+		advance(5 * time.Minute)
+		early.serves(t, "svc", "svc 2")
+		if one, other := early.policy(t, "svc"), changed.policy(t, "svc"); one != picker.PolicyMaglev || other != picker.PolicyRingHash {
+			t.Errorf("policies %v and %v", one, other)
+		}
+		first.refuse(nil)
+		advance(5 * time.Minute)
+		early.serves(t, "svc", "svc 1")
+		plain.serves(t, "svc", "svc 1")
+	})
+}
+
 // TestPatchedFailures: a resource that is rejected, deleted or missing has the same effect with
 // patches as without.
 func TestPatchedFailures(t *testing.T) {

@@ -63,6 +63,9 @@ func (m *dependencyManager) evaluateLocked() {
 	}
 	m.resolveStaleLocked()
 	m.sweepLocked()
+	if m.active == nil && err == nil {
+		err = m.unpatchedLocked()
+	}
 	switch {
 	case m.active != nil:
 		m.boundHashesLocked()
