@@ -15,6 +15,7 @@ import (
 
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -39,6 +40,7 @@ type simStream struct {
 	wire      simWire
 	node      *corev3.Node // until it was sent
 	responded bool
+	silence   timing.Timer // see stream.watchSilence
 	requests  []request
 	responses [resource.NumTypes][]proto.Message
 }
@@ -84,6 +86,10 @@ func (sim *simServer) connect() bool {
 	if idle {
 		return false
 	}
+	if !sim.w.up(sim.number) {
+		sim.s.endedLocked(false, errRefused)
+		return true
+	}
 	if err := status.Error(codes.Unimplemented, "the other variant only"); wrong && !sim.s.switchVariantLocked(err) {
 		sim.s.endedLocked(false, err)
 		return true
@@ -93,6 +99,9 @@ func (sim *simServer) connect() bool {
 	sim.stream = &simStream{check: sim.checker.Stream(), node: c.node, wire: &sotwWire{}}
 	if sim.delta {
 		sim.stream.wire = &deltaWire{}
+	}
+	if sim.w.outages != nil {
+		c.startLocked(&sim.stream.silence, c.resourceTimeoutLocked(sim.cfg), sim.s.onResponseTimeoutLocked)
 	}
 	return true
 }
@@ -127,7 +136,11 @@ func (sim *simServer) end(err error) bool {
 	if sim.stream == nil {
 		return false
 	}
-	responded := sim.stream.responded
+	c := sim.w.c
+	c.mu.Lock()
+	sim.stream.silence.StopLocked()
+	responded := sim.stream.responded || sim.w.outages != nil && sim.s.wasQuietLocked()
+	c.unlock()
 	sim.stream = nil
 	sim.s.ended(context.Background(), responded, err)
 	return true
@@ -154,6 +167,9 @@ func (sim *simServer) send() bool {
 	req, fresh := sim.s.requestLocked(sim.stream.node)
 	if req == nil {
 		return false
+	}
+	if _, err := proto.Marshal(req); err != nil {
+		sim.w.t.Errorf("server %d: a request cannot be encoded, which ends the stream: %v", sim.number, err)
 	}
 	sim.stream.node = nil
 	sim.s.sentLocked(req, fresh)

@@ -17,8 +17,9 @@ import (
 
 // deltaWire is the server's side of a stream of the incremental variant.
 type deltaWire struct {
-	types [resource.NumTypes]deltaSim
-	nonce int
+	types  [resource.NumTypes]deltaSim
+	nonce  int
+	claims bool // the client has claimed versions that it has
 }
 
 // deltaKind is how a server of the incremental variant answers what the protocol leaves to it.
@@ -51,7 +52,7 @@ func (d *deltaWire) hear(sim *simServer, check *testplane.StreamChecker, r reque
 		t.names, t.sent, t.again = map[string]bool{}, map[string]string{}, map[string]bool{}
 	}
 	for name, version := range req.InitialResourceVersions {
-		t.sent[name] = version
+		t.sent[name], d.claims = version, true
 	}
 	for _, name := range req.ResourceNamesSubscribe {
 		t.again[name] = t.again[name] || !t.names[name] || sim.w.kind != goCPlane

@@ -28,6 +28,9 @@ type sotwSim struct {
 	names []string
 	nonce string
 	sent  map[string]int // by version
+	// left are names that the client had and does not want any more, and missing are those that it has
+	// subscribed to again, and that the server does not have.
+	left, missing map[string]bool
 }
 
 func (d *sotwWire) hear(sim *simServer, check *testplane.StreamChecker, r request) {
@@ -52,8 +55,28 @@ func (d *sotwWire) hear(sim *simServer, check *testplane.StreamChecker, r reques
 	if t.nonce != "" && req.ErrorDetail == nil {
 		sim.acked[typ] = sotwAcked{req.VersionInfo, req.ResourceNames, maps.Clone(t.sent)}
 	}
+	t.leave(req.ResourceNames)
 	t.asked, t.names = true, req.ResourceNames
 	sim.answer(typ)
+}
+
+// leave takes note of names that the client does not want any more, or wants again.
+func (t *sotwSim) leave(names []string) {
+	if t.left == nil {
+		t.left, t.missing = map[string]bool{}, map[string]bool{}
+	}
+	for _, name := range t.names {
+		if !slices.Contains(names, name) {
+			t.left[name] = true
+			delete(t.missing, name)
+		}
+	}
+	for _, name := range names {
+		if t.left[name] {
+			t.missing[name] = true // until answer sends it
+			delete(t.left, name)
+		}
+	}
 }
 
 // sotwAcked is a version that a client has acknowledged, the names that it wanted, and what
@@ -97,6 +120,7 @@ func (d *sotwWire) answer(sim *simServer, typ resource.Type) proto.Message {
 			fresh := !had || version != before
 			if full || fresh {
 				list = append(list, a)
+				delete(t.missing, own)
 			}
 			sent[own], news = version, news || fresh
 		case had && full:

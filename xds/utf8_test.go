@@ -10,12 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // TestTargetThatIsNotUTF8: a target such as xds:///orders%FF cannot be requested. It fails with an error
@@ -58,15 +54,7 @@ func TestNACKIsUTF8(t *testing.T) {
 	bothVariants(t, func(t *testing.T, features ...string) {
 		for pad := range 3 {
 			h, cp, _ := serving(t, Options{}, features...)
-			var routes []*routev3.Route
-			for range 40 {
-				r := xdstest.Route("/", "svc")
-				r.Match.Headers = []*routev3.HeaderMatcher{{Name: "x-lang", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
-					MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: strings.Repeat("x", pad) + "(" + strings.Repeat("語", 40)}},
-				}}}}
-				routes = append(routes, r)
-			}
-			cp.serve(xdstest.RouteConfig("svc", routes...))
+			cp.serve(routesWithLongErrors("svc", pad))
 			advance(10 * time.Minute)
 			if s := cp.Stats(rds.URL()); s.NACKs != 1 || !utf8.ValidString(s.LastError) || len(s.LastError) < maxFaults/2 {
 				t.Errorf("%d NACKs, the last of %d bytes", s.NACKs, len(s.LastError))

@@ -26,32 +26,35 @@ import (
 // worldSize is how many resources of each type there are in a world.
 const worldSize = 4
 
-// world is a client without a network, its servers, and what is true: target ti
-// has routes rj, these lead to a cluster ck, that to the assignment el, and that
-// has one endpoint, whose port tells the version and the server.
+// world is a client without a network, its servers, and the resources that exist: target i has routes,
+// which lead to a cluster or two, which leads to an assignment with one endpoint, whose port identifies the version and
+// the server.
 //
 // After each step these must hold:
 //
-//   - Requests are as the protocol asks (see testplane.Checker), none of them a
-//     wildcard.
-//   - What is in the cache with a good version stays so while somebody watches
-//     it; with fail_on_data_errors, unless it was deleted or spoilt.
-//   - Nothing counts as missing or invalid that was neither deleted nor spoilt.
-//   - A target that was served whole stays so, unless something was.
-//   - What a target has is what a look at everything would give it (slowTarget).
+//   - Requests can be encoded, and are as the protocol requires (see testplane.Checker). None of
+//     them is a wildcard.
+//   - A resource in the cache with a valid version stays in use while it is watched; with
+//     fail_on_data_errors, unless it was deleted or replaced by an invalid one.
+//   - A resource that was neither deleted nor invalid does not count as missing or invalid.
+//   - A target that had a configuration without faults keeps one, unless a resource was deleted or invalid,
+//     or the fault is confined to a cluster (A74).
+//   - The configuration of a target is what an evaluation from scratch gives (slowTarget).
+//   - A target whose name cannot be requested has an error.
 //
-// After all is repaired, connected and delivered (settle), these must:
+// After everything has been delivered (settle), these must hold:
 //
-//   - It comes to rest.
-//   - Every watcher has the configuration of the present, from the first server.
+//   - No more messages are sent.
+//   - Each target has what the rules demand: see compare. If all resources are valid and all servers can be
+//     reached, that is the present configuration, from the first server of each authority.
 type world struct {
 	t     testing.TB
 	c     *Client
 	drops bool // the servers have fail_on_data_errors
-	// federated says that every other resource is of an authority that has the
-	// servers in the opposite order (A47).
-	federated bool
-	kind      deltaKind // of servers of the incremental variant
+	// authorities has the authority of the resources with each index (A47).
+	authorities [worldSize]worldAuthority
+	outages     *outages  // of TestModelOutages; otherwise nil
+	kind        deltaKind // of servers of the incremental variant
 	// trusts has servers of state of the world go by the version in the first request of a
 	// stream: see sotwWire.trust.
 	trusts  bool
@@ -64,7 +67,8 @@ type world struct {
 	// times: servers send heartbeats when they please, and before a world is compared.
 	mortal bool
 
-	link    [3][worldSize]int // which rj, ck, el the resource of the type before leads to
+	link    [3][worldSize]int // the index of the resource of the next type to which one leads
+	second  [worldSize]int    // the index of another cluster to which routes lead; -1 for none
 	port    [worldSize]uint16
 	version int
 	present [resource.NumTypes][worldSize]bool
@@ -81,20 +85,63 @@ type world struct {
 	evaluates bool
 }
 
-func newWorld(t testing.TB, opts Options, drops, federated bool, servers int) *world {
-	w := &world{t: t, drops: drops, federated: federated && servers > 1, harmed: map[entryKey]bool{}, slow: map[*dependencyManager]*slowTarget{}}
-	var docs []string
-	for i := range servers {
-		feature := ""
-		if drops {
-			feature = "fail_on_data_errors"
+// worldOptions are the properties of a world that its bootstrap has.
+type worldOptions struct {
+	drops bool // see world
+	// federated means that every other resource is of an authority that has the servers in the opposite
+	// order.
+	federated bool
+	servers   int
+	outages   *outages
+}
+
+// worldAuthority is an authority of the bootstrap. The name is empty for names that are not xdstp names.
+// chain has the numbers of its servers.
+type worldAuthority struct {
+	name  string
+	chain []int
+}
+
+func newWorld(t testing.TB, opts Options, o worldOptions) *world {
+	w := &world{t: t, drops: o.drops, outages: o.outages, harmed: map[entryKey]bool{}, slow: map[*dependencyManager]*slowTarget{}}
+	doc := func(number int) string {
+		var features []string
+		if o.drops {
+			features = append(features, "fail_on_data_errors")
 		}
-		docs = append(docs, serverDoc(fmt.Sprint("cp", i), feature))
+		if o.outages != nil && o.outages.transient[number] {
+			features = append(features, "resource_timer_is_transient_error")
+		}
+		return serverDoc(fmt.Sprint("cp", number), features...)
 	}
-	chain := strings.Join(docs, ",")
-	slices.Reverse(docs)
-	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+chain+`], "node": {"id": "`+t.Name()+`"},
-		"authorities": {"here": {}, "other": {"xds_servers": [`+strings.Join(docs, ",")+`]}}}`))
+	docs := func(chain []int) string {
+		var all []string
+		for _, number := range chain {
+			all = append(all, doc(number))
+		}
+		return strings.Join(all, ",")
+	}
+	var chain []int
+	for i := range o.servers {
+		chain = append(chain, i)
+	}
+	reversed := slices.Clone(chain)
+	slices.Reverse(reversed)
+	for i := range worldSize {
+		w.authorities[i] = worldAuthority{"", chain}
+		if o.federated && o.servers > 1 && i%2 == 1 {
+			w.authorities[i] = worldAuthority{"other", reversed}
+		}
+		w.second[i] = -1
+	}
+	further := ""
+	if o.outages != nil {
+		w.authorities[2] = worldAuthority{"here", chain}
+		w.authorities[3] = worldAuthority{"far", o.outages.far}
+		further = `, "far": {"xds_servers": [` + docs(o.outages.far) + `]}`
+	}
+	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+docs(chain)+`], "node": {"id": "`+t.Name()+`"},
+		"authorities": {"here": {}, "other": {"xds_servers": [`+docs(reversed)+`]}`+further+`}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +151,14 @@ func newWorld(t testing.TB, opts Options, drops, federated bool, servers int) *w
 	})}
 	w.c = newClient(cfg, opts.withDefaults())
 	w.c.rest = 5 * time.Second // opWait waits for less in all, so that nothing is under way for longer
-	for i, s := range cfg.Servers {
-		w.servers = append(w.servers, newSimServer(w, i, s))
+	known := cfg.Servers
+	if o.outages != nil {
+		known = slices.Concat(known, cfg.Authorities["far"].Servers)
+	}
+	for _, s := range known {
+		if !slices.ContainsFunc(w.servers, func(sim *simServer) bool { return sim.cfg == s }) {
+			w.servers = append(w.servers, newSimServer(w, len(w.servers), s))
+		}
 	}
 	for i := range worldSize {
 		for typ := range w.present {
@@ -132,8 +185,8 @@ func (w *world) tame() {
 		sim.restart()
 	}
 	w.c.mu.Lock()
-	for i, sim := range w.servers {
-		s := w.c.pool.servers[w.c.cfg.Servers[i].Key()]
+	for _, sim := range w.servers {
+		s := w.c.pool.servers[sim.cfg.Key()]
 		if s == sim.s {
 			continue
 		}
@@ -168,18 +221,31 @@ func (w *world) evaluate() {
 
 func (w *world) name(typ resource.Type, i int) string {
 	own := fmt.Sprint([]string{"t", "r", "c", "e"}[typ], i)
-	if w.first(i) > 0 {
-		return "xdstp://other/" + typ.String() + "/" + own
+	plain, encoded := own, own
+	if w.outages != nil {
+		plain, encoded = own+w.outages.names[i].plain, own+w.outages.names[i].encoded
 	}
-	return own
+	if name := w.authorities[i].name; name != "" {
+		return "xdstp://" + name + "/" + strings.TrimPrefix(typ.URL(), "type.googleapis.com/") + "/" + encoded
+	}
+	return plain
 }
 
-// first returns the number of the server that comes first for a resource.
-func (w *world) first(i int) int {
-	if w.federated {
-		return i % 2
+// first returns the number of the first server of the authority of a resource.
+func (w *world) first(i int) int { return w.authorities[i].chain[0] }
+
+// up reports whether a server can be reached.
+func (w *world) up(number int) bool {
+	return number+1 != w.away && (w.outages == nil || !w.outages.down[number])
+}
+
+// routed returns the indexes of the clusters to which routes lead.
+func (w *world) routed(r int) []int {
+	clusters := []int{w.link[1][r]}
+	if n := w.second[r]; n >= 0 && n != clusters[0] {
+		clusters = append(clusters, n)
 	}
-	return 0
+	return clusters
 }
 
 // resource returns a resource as server number from has it, nil if it is
@@ -197,7 +263,14 @@ func (w *world) resource(typ resource.Type, i, from int) *anypb.Any {
 		}
 		return wrap(l)
 	case rds:
-		r := routesTo(own, w.name(cds, w.link[1][i]))
+		var clusters []string
+		for _, c := range w.routed(i) {
+			clusters = append(clusters, w.name(cds, c))
+		}
+		r := routesTo(own, clusters...)
+		if !good && w.outages != nil {
+			return wrap(routesWithLongErrors(own, w.set[rds][i]%3))
+		}
 		if !good {
 			r.VirtualHosts[0].Routes[0].Match = &routev3.RouteMatch{}
 		}
@@ -214,7 +287,7 @@ func (w *world) resource(typ resource.Type, i, from int) *anypb.Any {
 	return wrap(endpointsAt(own, w.portAt(i, from)))
 }
 
-func (w *world) portAt(i, from int) uint16 { return uint16(from*30000) + w.port[i] }
+func (w *world) portAt(i, from int) uint16 { return uint16(from*15000) + w.port[i] }
 
 // do takes a step, and reports whether it had an effect.
 func (w *world) do(o op) bool {
@@ -266,6 +339,9 @@ func (w *world) step(o op) bool {
 		}
 		return false
 	case opChange:
+		if w.outages != nil && typ == rds {
+			w.second[i] = int(o.a)/worldSize%(worldSize+1) - 1
+		}
 		w.change(typ, i, int(o.a)%worldSize)
 	case opSpoil:
 		w.harm(typ, i)
@@ -288,17 +364,30 @@ func (w *world) step(o op) bool {
 		<-time.After(max(d, 1)) // see timing.After
 	case opSettle:
 		w.settle(int(o.a))
+	case opOutage:
+		if w.outages != nil {
+			w.outage(o)
+		}
+	case opInvalidTarget:
+		if w.outages != nil {
+			w.toggleInvalid(int(o.c))
+		}
+	case opReturn:
+		w.leaveAndReturn(rds+typ%2, i, int(o.a)%worldSize)
 	}
 	return true
 }
 
 func (w *world) watch(target int) {
-	watch := &worldWatch{target: target, view: w.view(target)}
-	watch.cancel = watch.view.Watch(w.name(lds, target), "host", watch)
+	watch := &worldWatch{target: target, view: w.view(target), listener: w.name(lds, target), authority: "host"}
+	if w.outages != nil {
+		w.dial(watch)
+	}
+	watch.cancel = watch.view.Watch(watch.listener, watch.authority, watch)
 	w.watches = append(w.watches, watch)
 }
 
-// change makes a new version of a resource, which is good, and leads elsewhere.
+// change makes a new version of a resource, which is valid and leads to another one.
 func (w *world) change(typ resource.Type, i, to int) {
 	if typ < eds {
 		w.link[typ][i] = to

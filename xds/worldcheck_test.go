@@ -6,6 +6,7 @@ package xds
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// check looks for what must not be.
+// check checks what must hold after each step.
 func (w *world) check() {
 	for _, sim := range w.servers {
 		if v := sim.checker.Violations(); len(v) > 0 {
@@ -32,7 +33,7 @@ func (w *world) check() {
 		if w.cached[e] && len(e.watchers) > 0 && !held && e.state != Requested && !expired && !(w.drops && w.harmed[e.key]) {
 			w.t.Errorf("%v resource %q is lost: %v", e.key.typ, e.key.name, e.err)
 		}
-		if len(e.watchers) > 0 && e.err != nil && !e.transient && !w.harmed[e.key] {
+		if len(e.watchers) > 0 && e.err != nil && !e.transient && !w.harmed[e.key] && w.named(e.key) {
 			w.t.Errorf("%v resource %q is unharmed, and its state is %v: %v", e.key.typ, e.key.name, e.state, e.err)
 		}
 	}
@@ -45,6 +46,7 @@ func (w *world) check() {
 	if got := w.c.CountResources(); !maps.Equal(got, counted) {
 		w.t.Errorf("CountResources() = %v, and there are %v", got, counted)
 	}
+	w.checkInvalid()
 	for _, watch := range w.watches {
 		watch.mu.Lock()
 		heard := watch.heard
@@ -70,7 +72,7 @@ func (w *world) confined(watch *worldWatch, o outcome) bool {
 		e := w.c.cache.entries[entryKey{typ, name}]
 		return e != nil && e.value == nil && e.state == Requested && e.transient && authorityOf(name) != authorityOf(by)
 	}
-	m := w.c.targets.managers[watch.view.key(w.name(lds, watch.target), "host")]
+	m := w.c.targets.managers[watch.view.key(watch.listener, watch.authority)]
 	if o.config == nil || m == nil || m.active == nil {
 		return false
 	}
@@ -86,25 +88,41 @@ func (w *world) confined(watch *worldWatch, o outcome) bool {
 	return true
 }
 
-// settle has everything delivered, harm included, and gives timers time to
-// run out; then once more, perhaps with a server out of reach. Then it repairs
-// everything, has that delivered, and compares.
+// settle has everything delivered, with the resources that are missing or invalid, and gives timers time to
+// run out. It does so again, perhaps with a server that cannot be reached, and again with all resources
+// restored, and, after outages, again with all servers. It compares after each, and at the end all
+// targets have to have the present configuration.
 func (w *world) settle(choice int) {
-	for _, phase := range []func(){
+	phases := []func(){
 		func() {},
 		func() { w.away = choice % (len(w.servers) + 1) },
 		func() { w.away = 0; w.repair() },
-	} {
+	}
+	timeouts := 1
+	if w.outages != nil {
+		phases = append(phases, w.outages.end)
+		timeouts = 3 // of servers with resource_timer_is_transient_error, and of a subscription that is repeated
+	}
+	for i, phase := range phases {
 		phase()
 		w.deliver()
 		<-time.After(6 * time.Second) // for what repeats a rejection, or rests: see nackLocked and restLocked
 		w.tame()
 		w.deliver()
-		<-time.After(16 * time.Second)
-		w.tame()
-		w.check()
-		w.deliver()
+		for range timeouts {
+			<-time.After(16 * time.Second)
+			w.tame()
+			w.check()
+			w.deliver()
+		}
 		w.checkDeleted()
+		if w.outages != nil {
+			w.checkMissing()
+			w.checkQuiet()
+		}
+		if last := i == len(phases)-1; !w.mortal && !last {
+			w.compare()
+		}
 	}
 	if w.mortal {
 		for _, sim := range w.servers {
@@ -118,29 +136,7 @@ func (w *world) settle(choice int) {
 	if w.t.Failed() {
 		return
 	}
-	for _, watch := range w.watches {
-		r := w.link[0][watch.target]
-		c := w.link[1][r]
-		e := w.link[2][c]
-		want := fmt.Sprintf("%s of %s %s: %d", w.name(lds, watch.target), w.name(cds, c), w.name(eds, e), w.portAt(e, w.first(e)))
-		watch.mu.Lock()
-		last := watch.last
-		watch.mu.Unlock()
-		if last.config == nil {
-			w.t.Errorf("target t%d is not served: %v; want %s", watch.target, last.err, want)
-			continue
-		}
-		if fault := last.fault(); fault != "" {
-			w.t.Errorf("target t%d: %s; want %s", watch.target, fault, want)
-			continue
-		}
-		cluster := last.config.Clusters[0]
-		got := fmt.Sprintf("%s of %s %s: %s", w.name(lds, watch.target), cluster.Name, cluster.Leaves[0].Service,
-			strings.TrimPrefix(ports(cluster), cluster.Name+" "))
-		if got != want || len(last.config.Clusters) != 1 {
-			w.t.Errorf("target t%d has %s; want %s", watch.target, got, want)
-		}
-	}
+	w.compare()
 	w.waited = 0
 	clear(w.harmed)
 	w.age()
@@ -156,6 +152,73 @@ func (w *world) settle(choice int) {
 	}
 }
 
+// compare compares the outcome of each target with what the rules demand when everything has been
+// delivered and all timers have run out.
+func (w *world) compare() {
+	for _, watch := range w.watches {
+		watch.mu.Lock()
+		last := watch.last
+		watch.mu.Unlock()
+		if fault := w.outcomeFault(watch.target, last); fault != "" {
+			w.t.Errorf("target t%d: %s", watch.target, fault)
+		}
+	}
+}
+
+// current reports whether a resource is valid, and the first server of its authority can be reached, so that
+// the client has to have the present version. Otherwise it may have an earlier one (A57), that of another
+// server (A71), or none.
+func (w *world) current(typ resource.Type, i int) bool {
+	return w.present[typ][i] && w.good[typ][i] && w.up(w.first(i))
+}
+
+// outcomeFault returns how the outcome of a target differs from what the rules demand; "" if it does not.
+// A target has a configuration or an error (A57). If its Listener and routes are current, it has the
+// present routes, whatever the state of their clusters: errors are confined to clusters (A74). A
+// cluster has endpoints or an error; if it and its assignment are current, the present endpoints.
+func (w *world) outcomeFault(target int, last outcome) string {
+	r := w.link[0][target]
+	switch {
+	case last.config == nil && last.err == nil:
+		return "neither a configuration nor an error"
+	case !w.current(lds, target) || !w.current(rds, r):
+		return ""
+	case last.config == nil:
+		return fmt.Sprintf("error %v, want routes %s", last.err, w.name(rds, r))
+	}
+	var got, want []string
+	for _, c := range last.config.Clusters {
+		got = append(got, c.Name)
+	}
+	for _, c := range w.routed(r) {
+		want = append(want, w.name(cds, c))
+	}
+	if !slices.Equal(got, want) {
+		return fmt.Sprintf("routes to clusters %q, want %q", got, want)
+	}
+	for i, c := range w.routed(r) {
+		cluster, e := last.config.Clusters[i], w.link[2][c]
+		switch {
+		case cluster.Err == nil && len(cluster.Leaves) == 0:
+			return fmt.Sprintf("cluster %q has neither endpoints nor an error", cluster.Name)
+		case !w.current(cds, c):
+			continue
+		case cluster.Err != nil:
+			return fmt.Sprintf("cluster %q has the error %v", cluster.Name, cluster.Err)
+		case !w.current(eds, e):
+			continue
+		}
+		if fault := (outcome{config: &picker.Config{Clusters: []*picker.Cluster{cluster}}}).fault(); fault != "" {
+			return fault
+		}
+		got := cluster.Leaves[0].Service + strings.TrimPrefix(ports(cluster), cluster.Name)
+		if want := fmt.Sprintf("%s %d", w.name(eds, e), w.portAt(e, w.first(e))); got != want {
+			return fmt.Sprintf("cluster %q has endpoints %s, want %s", cluster.Name, got, want)
+		}
+	}
+	return ""
+}
+
 // age counts assignments as harmed if they have a time to live.
 func (w *world) age() {
 	for i := range worldSize {
@@ -165,8 +228,9 @@ func (w *world) age() {
 	}
 }
 
-// checkDeleted has the servers say what there is, and looks for what is in use
-// and was deleted.
+// checkDeleted has the servers send the resources that there are, and checks that resources which were deleted
+// are not in use. A resource that a server with resource_timer_is_transient_error does not send stays in
+// use (A88).
 func (w *world) checkDeleted() {
 	for _, sim := range w.servers {
 		sim.partial(lds, 0)
@@ -176,16 +240,26 @@ func (w *world) checkDeleted() {
 	w.c.mu.Lock()
 	defer w.c.unlock()
 	for key, e := range w.c.cache.entries {
-		if w.drops && isFullState(key.typ) && len(e.watchers) > 0 && e.value != nil && !w.there(key) {
-			w.t.Errorf("%v resource %q was deleted, and is in use", key.typ, key.name)
+		if w.drops && isFullState(key.typ) && len(e.watchers) > 0 && e.value != nil && e.state != TimedOut && !w.there(key) {
+			w.t.Errorf("%v resource %q was deleted, and is in use, in state %v: %v", key.typ, key.name, e.state, e.err)
 		}
 	}
 }
 
-// there reports whether the servers have a resource.
+// named reports whether a name is that of a resource of the world.
+func (w *world) named(key entryKey) bool {
+	for i := range worldSize {
+		if w.name(key.typ, i) == key.name {
+			return true
+		}
+	}
+	return false
+}
+
+// there reports whether the servers have a resource, or may have, as far as the client can know.
 func (w *world) there(key entryKey) bool {
 	for i := range worldSize {
-		if w.present[key.typ][i] && w.name(key.typ, i) == key.name {
+		if (w.present[key.typ][i] || !w.up(w.first(i))) && w.name(key.typ, i) == key.name {
 			return true
 		}
 	}
@@ -214,7 +288,7 @@ func (w *world) deliver() {
 	for range 2000 {
 		busy := false
 		for _, sim := range w.servers {
-			if sim.number+1 == w.away {
+			if !w.up(sim.number) {
 				busy = sim.s != nil && sim.s.err == nil && sim.refuse() || busy
 				w.tame()
 				continue

@@ -12,10 +12,11 @@ import (
 
 // worldWatch is a Watcher that remembers what it heard in a step.
 type worldWatch struct {
-	target int
-	view   View
-	cancel func()
-	whole  bool // it had a configuration without any fault
+	target              int
+	view                View
+	listener, authority string
+	cancel              func()
+	whole               bool // it had a configuration without any fault
 
 	mu    sync.Mutex
 	heard []outcome
