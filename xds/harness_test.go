@@ -137,6 +137,7 @@ type recorder struct {
 	mu    sync.Mutex
 	calls calls
 	block chan struct{} // if not nil, what calls wait for
+	takes time.Duration // what calls take
 }
 
 // calls is what a Watcher was called with.
@@ -159,6 +160,7 @@ func (r *recorder) note(c *picker.Config, err error) {
 	}
 	block := r.block
 	r.mu.Unlock()
+	time.Sleep(r.takes)
 	if block != nil {
 		<-block
 	}

@@ -198,7 +198,7 @@ func (st *stream) send() {
 // endpoints do not wait while a large set of clusters is decoded. A stream holds one response for
 // each worker, and one that it has just read.
 //
-// After a response the worker pauses for as long as the response took, so that a server that sends
+// After a response the worker pauses for as long as handling and applying it took, so that a server that sends
 // continuously gets half a processor for each type. The last response before the end of a stream is
 // handled without the pause, as long as the server is used.
 func (st *stream) work(t *subscriptions, responses <-chan received) {
@@ -219,9 +219,8 @@ func (st *stream) work(t *subscriptions, responses <-chan received) {
 		pending := r.handle()
 		next.msg.Free()
 		next = received{}
-		throttle := min(time.Since(begin), maxThrottle)
 		st.waitFor(pending)
-		rested = time.Now().Add(throttle)
+		rested = time.Now().Add(min(time.Since(begin), maxThrottle))
 	}
 }
 
