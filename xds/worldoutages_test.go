@@ -65,7 +65,7 @@ var unusualNames = []unusualName{
 	{"", "", ""},
 	{" today", " today", "%20today"},
 	{"%20today", " today", "%20today"},
-	{"%D0%B7%D0%B0", "за", "%D0%B7%D0%B0"},
+	{"%C3%BC", "ü", "%C3%BC"},
 	{"%252F", "%2F", "%252F"},
 	{"/a:b@c;d=e!", "/a:b@c;d=e!", "/a:b@c;d=e!"},
 	{"%01%7F%0A", "\x01\x7f\n", "%01%7F%0A"},
