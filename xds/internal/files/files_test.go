@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,11 +37,11 @@ func TestRead(t *testing.T) {
 func TestReaderDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Reader
-		var reads int
+		var reads atomic.Int32
 		invalid := errors.New("invalid")
 		hang := make(chan struct{})
 		read := func() error {
-			reads++
+			reads.Add(1)
 			<-hang
 			return invalid
 		}
@@ -57,12 +58,12 @@ func TestReaderDoesNotWait(t *testing.T) {
 		if err := r.Read(ctx, read); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v, want the deadline of the caller", err)
 		}
-		if reads != 1 {
-			t.Errorf("%d reads at the same time, want 1", reads)
+		if n := reads.Load(); n != 1 {
+			t.Errorf("%d reads at the same time, want 1", n)
 		}
 		time.AfterFunc(time.Minute, func() { close(hang) })
-		if err := r.Read(t.Context(), read); err != invalid || reads != 1 {
-			t.Errorf("error %v of read %d, want that of the first", err, reads)
+		if err := r.Read(t.Context(), read); err != invalid || reads.Load() != 1 {
+			t.Errorf("error %v of read %d, want that of the first", err, reads.Load())
 		}
 		if err := r.Read(t.Context(), func() error { return nil }); err != nil {
 			t.Errorf("another read returned %v", err)
