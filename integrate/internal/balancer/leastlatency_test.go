@@ -56,13 +56,13 @@ func TestLeastLatencySwitch(t *testing.T) {
 			b.set(with(picker.Policy{Kind: picker.PolicyLeastLatency, Flat: true, Latency: &picker.LeastLatency{Decay: 10 * time.Second}}))
 			b.flush()
 			b.takes(t, 1000, speeds)
-			if n := b.takes(t, 1000, speeds)[1]; n > 150 { // 64 ± 8 with so few endpoints
+			if n := b.takes(t, 1000, speeds)[1]; n > 10 {
 				t.Errorf("the slow one of four endpoints got %d of 1000 RPCs", n)
 			}
 			x := onlyCluster(t, b.explained(t, context.Background()))
 			slow, fast := endpointIn(x, addr(1).String()), endpointIn(x, addr(2).String())
-			if slow.Latency < .05 || fast.Latency < .004 || fast.Latency > .01 || slow.Share >= fast.Share {
-				t.Errorf("latencies of %.3f and %.3f s, shares of %.2f and %.2f, for 200 and 5 ms", slow.Latency, fast.Latency, slow.Share, fast.Share)
+			if slow.Latency < .05 || fast.Latency < .004 || fast.Latency > .01 || slow.Share > 0 {
+				t.Errorf("latencies of %.3f and %.3f s, a share of %.2f of the slow one, for 200 and 5 ms", slow.Latency, fast.Latency, slow.Share)
 			}
 			b.set(leastRequest)
 			b.flush()

@@ -42,6 +42,7 @@ type askedServer struct {
 
 func (s *askedServer) EmptyCall(context.Context, *testgrpc.Empty) (*testgrpc.Empty, error) {
 	s.rpcs.Add(1)
+	time.Sleep(10 * time.Microsecond) // latencies of 0 differ by any factor
 	return &testgrpc.Empty{}, nil
 }
 
