@@ -29,7 +29,7 @@ const (
 	// LeastRequest picks the endpoint with the fewest RPCs in flight among a few random ones
 	// (A48). {"choiceCount": 2}
 	LeastRequest = balancer.LeastRequest
-	// LeastLatency picks the cheaper of two random endpoints: the cost is the recent latency
+	// LeastLatency picks the cheaper of two random endpoints, or of all if they are few: the cost is the recent latency
 	// times the RPCs in flight ([picker.PolicyLeastLatency]). {"decayTime": "10s"}
 	LeastLatency = balancer.LeastLatency
 	// Prequal probes endpoints for their load, and picks the endpoint with the best answer.

@@ -34,7 +34,7 @@ func previousHosts(r *routev3.Route) *routev3.Route {
 	return r
 }
 
-// TestRetryElsewhere: with previous_hosts, an attempt goes to an endpoint that was not
+// TestRetryElsewhere: with previous_hosts, and without it if the policy compares latencies, an attempt goes to an endpoint that was not
 // tried, under every policy, whoever makes it, and whatever the endpoints weigh; to a
 // tried one if there are no others.
 func TestRetryElsewhere(t *testing.T) {
@@ -43,6 +43,8 @@ func TestRetryElsewhere(t *testing.T) {
 		"LEAST_REQUEST": {testplane.LeastRequest(2)},
 		"RING_HASH":     {testplane.RingHash(1024, 4096)},
 		"MAGLEV":        {testplane.Policies(&maglevv3.Maglev{})},
+		// Without previous_hosts.
+		"LEAST_LATENCY": {testplane.Policies(testplane.TypedStruct("xdslb_least_latency", nil))},
 		"custom":        {testplane.Policies(testplane.WrrLocality(testplane.TypedStruct(customPolicy, nil)))},
 	} {
 		for _, byHeader := range []bool{false, true} {
@@ -60,7 +62,10 @@ func TestRetryElsewhere(t *testing.T) {
 				r := xdstest.Service(target,
 					xdstest.Locality{Place: xdstest.Place{Zone: "near"}, Weight: 9, Endpoints: endpoints[:1]}, xdstest.Locality{Place: xdstest.Place{Zone: "far"}, Weight: 1, Endpoints: endpoints[1:]})
 				r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, opts...)}
-				r.Routes[0] = xdstest.RouteConfig(target, previousHosts(retried(route, 3)))
+				if route = retried(route, 3); name != "LEAST_LATENCY" {
+					route = previousHosts(route)
+				}
+				r.Routes[0] = xdstest.RouteConfig(target, route)
 				set(t, control, r)
 				client := testgrpc.NewTestServiceClient(dial(t, control.Bootstrap(t.Name())))
 				do := func(key int) {

@@ -398,7 +398,9 @@ type RingPolicy struct {
 
 // LeastRequest has the parameters of least_request (A48).
 type LeastRequest struct {
-	Choices uint32 // endpoints sampled for each RPC: 2 to 10
+	// Choices is the number of endpoints sampled for each RPC: 2 to 10. 0 means that all are compared
+	// (Envoy's FULL_SCAN).
+	Choices uint32
 	// IgnoreWeights samples all endpoints with equal probability, as in A48.
 	IgnoreWeights bool
 }

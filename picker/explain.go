@@ -212,7 +212,11 @@ func (l *leastRequest) odds() []float64 {
 	for i := range l.candidates {
 		load[i] = float64(l.candidates[i].endpoint.inFlight.Load()) / float64(l.candidates[i].weight)
 	}
-	return l.sampler.odds(l.choices, load)
+	choices := l.choices
+	if choices == 0 {
+		choices = math.MaxInt32
+	}
+	return l.sampler.odds(choices, load)
 }
 
 // odds returns for each candidate the probability that it is the sample with the least load,

@@ -237,3 +237,55 @@ func BenchmarkRandom(b *testing.B) {
 		}
 	}
 }
+
+// A full scan picks an endpoint with the fewest RPCs in flight for its weight, and draws among equals
+// by weight.
+func TestLeastRequestFullScan(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := newRand(seed)
+		weights := make([]uint32, 1+rng.IntN(12))
+		for i := range weights {
+			weights[i] = pick(rng, 1, 1+rng.Uint32N(4))
+		}
+		w := leastWorld(0, zone("a", 1, endpoints(0, weights...)))
+		for _, e := range w.flat(0) {
+			e.Connectivity = Ready
+		}
+		s, list := w.build(t), w.flat(0)
+		load := make([]int, len(list))
+		for range 30 { // RPCs that stay in flight
+			i := s.Pick(bg, "/s/m", rng.Uint64()).Index
+			for k := range list {
+				if load[k]*int(weights[i]) < load[i]*int(weights[k]) {
+					t.Fatalf("seed %d: endpoint %d was picked with %d RPCs in flight of %v, weights %v", seed, i, load[i], load, weights)
+				}
+			}
+			load[i]++
+		}
+		want := map[int32]float64{}
+		total := 0.
+		for i := range list {
+			least := true
+			for k := range list {
+				least = least && load[k]*int(weights[i]) >= load[i]*int(weights[k])
+			}
+			if least {
+				want[int32(i)] = float64(weights[i])
+				total += float64(weights[i])
+			}
+		}
+		const picks = 4000
+		got := map[int32]float64{}
+		for range picks {
+			i := s.Pick(bg, "/s/m", rng.Uint64()).Index
+			got[i]++
+			list[i].Finish(CallOK)
+		}
+		for i := range list {
+			p := want[int32(i)] / total
+			if math.Abs(got[int32(i)]-p*picks) > 6*math.Sqrt(picks*p*(1-p)+1) {
+				t.Errorf("seed %d: endpoint %d of weights %v and loads %v was picked %.0f times of %d, want about %.0f", seed, i, weights, load, got[int32(i)], picks, p*picks)
+			}
+		}
+	}
+}

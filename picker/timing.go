@@ -40,7 +40,7 @@ type timing struct {
 	// explored is 1 plus the integral since an RPC was sent to explore the endpoint, until one has
 	// ended; otherwise 0. It and the fields after due are owned by the goroutine that renews the estimate.
 	explored float32
-	due       atomic.Int64 // when to renew the estimate; the goroutine that renews it sets it to renewing
+	due      atomic.Int64 // when to renew the estimate; the goroutine that renews it sets it to renewing
 
 	used           int64 // the last renewal that found an RPC in flight, or ended since the one before
 	at             int64 // time of the last renewal; 0 before the first

@@ -87,9 +87,9 @@
 //     subset of all endpoints. Nested subsets are reduced to the smallest.
 //   - ring_hash inside wrr_locality means a ring per locality.
 //   - Fields of Envoy's messages that gRPC does not have are used if the snapshot
-//     supports them (slow start, hash_balance_factor), and are then validated. Others
-//     are ignored: locality_weighted_lb_config, active_request_bias,
-//     selection_method, use_hostname_for_hashing, hash policies of
+//     supports them (slow start, hash_balance_factor, selection_method), and are then
+//     validated. Others are ignored: locality_weighted_lb_config,
+//     active_request_bias, use_hostname_for_hashing, hash policies of
 //     consistent_hashing_lb_config, and all fields of PeakEwma except decay_time.
 //   - Zone-aware routing ([picker.ZoneAware]) must be enabled explicitly, by
 //     zone_aware_lb_config in either place. Envoy's other condition, a known local

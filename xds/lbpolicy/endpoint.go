@@ -65,6 +65,9 @@ func leastRequest(config []byte, _ Nested) (picker.Policy, error) {
 		return common, err
 	}
 	policy, err := leastOf(m.GetChoiceCount(), common.SlowStart)
+	if err == nil && m.GetSelectionMethod() == leastrequestv3.LeastRequest_FULL_SCAN {
+		policy.Least.Choices = 0
+	}
 	policy.ZoneAware = common.ZoneAware
 	return policy, err
 }

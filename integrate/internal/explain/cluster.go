@@ -36,9 +36,13 @@ func PolicyText(p *picker.Policy) string {
 	case p.Kind == picker.PolicyCustom:
 		text = fmt.Sprintf("custom policy %q, which picks by itself", p.Custom.Name)
 	case p.Kind == picker.PolicyLeastRequest:
-		text += fmt.Sprintf(" of %d choices", p.Least.Choices)
+		if p.Least.Choices == 0 {
+			text += " of all endpoints"
+		} else {
+			text += fmt.Sprintf(" of %d choices", p.Least.Choices)
+		}
 	case p.Kind == picker.PolicyLeastLatency:
-		text += fmt.Sprintf(" of 2 choices, decay %s", p.Latency.Decay)
+		text += fmt.Sprintf(", decay %s", p.Latency.Decay)
 	case p.Kind == picker.PolicyPrequal && p.Prequal.Synchronous > 0:
 		text += fmt.Sprintf(", each RPC probes %d endpoints", p.Prequal.Synchronous)
 	case p.Kind == picker.PolicyPrequal:

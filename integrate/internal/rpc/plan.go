@@ -149,17 +149,17 @@ func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool) *Plans {
 		byHeader: slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return len(r.Headers) > 0 }),
 	}
 	filters := newFilterPlanner(cfg.Filters)
-	needed, probing := false, methodconfig.ClustersWith(cfg, probesFirst)
+	needed, probing, timing := false, methodconfig.ClustersWith(cfg, probesFirst), methodconfig.ClustersWith(cfg, timesRPCs)
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
 		rp := plansFor(cfg, filters, r, inServiceConfig[i])
-		rp.markProbing(r, probing)
+		rp.mark(r, probing, timing)
 		need := r.Retry != nil || slices.ContainsFunc(rp.plans(), (*plan).needed)
 		if need || p.drawn {
 			p.routes[i] = rp
 		}
 		if len(r.Clusters) > 0 {
-			p.count(rp, inServiceConfig[i])
+			p.count(r, rp, inServiceConfig[i])
 			filters.note(rp)
 		}
 		needed = needed || need
@@ -167,7 +167,7 @@ func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool) *Plans {
 			continue
 		}
 		deep := plansFor(cfg, filters, r, false)
-		deep.markProbing(r, probing)
+		deep.mark(r, probing, timing)
 		if slices.ContainsFunc(deep.plans(), (*plan).needed) {
 			if p.deep == nil {
 				p.deep = map[int32]*routePlans{}
@@ -189,14 +189,14 @@ func (p *Plans) skips(method string) bool {
 }
 
 // count adds the settings of a route that are not applied on a channel without interceptors.
-func (p *Plans) count(r *routePlans, inServiceConfig bool) {
+func (p *Plans) count(route *picker.Route, r *routePlans, inServiceConfig bool) {
 	if !inServiceConfig && r.all.timeout > 0 {
 		p.timeouts++
 	}
 	if r.all.retry != nil {
 		p.retries++
 	}
-	if r.all.otherHosts {
+	if avoidsHosts(route) {
 		p.others++
 	}
 	if slices.ContainsFunc(r.plans(), func(p *plan) bool { return len(p.headers) > 0 }) {
@@ -212,7 +212,7 @@ func planFor(cfg *picker.Config, filters filterSet, r *picker.Route, c *picker.W
 	if c.RequestHeaders != nil {
 		p.headers = slices.Concat([]*picker.HeaderMutations{c.RequestHeaders}, r.RequestHeaders)
 	}
-	p.otherHosts = r.Retry != nil && r.Retry.OtherHosts || hedges(r)
+	p.otherHosts = avoidsHosts(r)
 	p.hedge = hedges(r)
 	if !inServiceConfig {
 		p.retry = r.Retry
@@ -221,6 +221,24 @@ func planFor(cfg *picker.Config, filters filterSet, r *picker.Route, c *picker.W
 		p.timeout = methodconfig.Timeout(cfg, r)
 	}
 	return p
+}
+
+// avoidsHosts reports whether further attempts of a route's RPCs are configured to avoid endpoints.
+func avoidsHosts(r *picker.Route) bool { return r.Retry != nil && r.Retry.OtherHosts || hedges(r) }
+
+// timesRPCs reports whether a cluster's policy compares latencies. Retries then avoid the endpoints of
+// earlier attempts: the endpoint that has just failed may be the cheapest for a while.
+func timesRPCs(c *picker.Cluster) bool {
+	return slices.ContainsFunc(c.Leaves, func(l picker.Leaf) bool { return l.Policy.TimesRPCs() })
+}
+
+// mark completes the plans of a route by properties of its clusters.
+func (r *routePlans) mark(route *picker.Route, probing, timing methodconfig.ClusterSet) {
+	probes, avoids := probing.Serves(route), route.Retry != nil && timing.Serves(route)
+	for _, p := range r.plans() {
+		p.probesFirst = probes
+		p.otherHosts = p.otherHosts || avoids
+	}
 }
 
 // needed reports whether an interceptor has to apply the plan. Otherwise the RPC only needs a

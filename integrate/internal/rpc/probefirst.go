@@ -23,14 +23,5 @@ func probesFirst(c *picker.Cluster) bool {
 // SameClusters reports whether Compile depends on the same clusters of two configurations.
 // O(clusters).
 func SameClusters(a, b *picker.Config) bool {
-	return methodconfig.SameClustersWith(a, b, methodconfig.LimitsRetries) && methodconfig.SameClustersWith(a, b, probesFirst)
-}
-
-// markProbing marks the plans of a route to any of the clusters.
-func (r *routePlans) markProbing(route *picker.Route, probing methodconfig.ClusterSet) {
-	if probing.Serves(route) {
-		for _, p := range r.plans() {
-			p.probesFirst = true
-		}
-	}
+	return methodconfig.SameClustersWith(a, b, methodconfig.LimitsRetries) && methodconfig.SameClustersWith(a, b, probesFirst) && methodconfig.SameClustersWith(a, b, timesRPCs)
 }
