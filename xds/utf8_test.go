@@ -70,13 +70,17 @@ func TestNACKIsUTF8(t *testing.T) {
 // TestNACKOfLongTypeURL: the same for a single error that is longer than the limit.
 func TestNACKOfLongTypeURL(t *testing.T) {
 	for pad := range 2 {
-		bubble(t, func(t *testing.T) {
-			_, cp, w := serving(t, Options{})
+		bothVariants(t, func(t *testing.T, features ...string) {
+			_, cp, w := serving(t, Options{}, features...)
 			url := strings.Repeat("x", pad) + strings.Repeat("é", maxFaults)
-			cp.respond(cds, &discoveryv3.DiscoveryResponse{VersionInfo: "bad", Resources: []*anypb.Any{wrap(clusterTo("svc", "svc")), {TypeUrl: url}}})
+			if stream := cp.delta(); stream != nil {
+				stream.Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: cds.URL(), Resources: []*discoveryv3.Resource{{Name: "svc", Version: "bad", Resource: &anypb.Any{TypeUrl: url}}}})
+			} else {
+				cp.respond(cds, &discoveryv3.DiscoveryResponse{VersionInfo: "bad", Resources: []*anypb.Any{wrap(clusterTo("svc", "svc")), {TypeUrl: url}}})
+			}
 			advance(time.Second)
-			if _, nacks, text := cp.counts(cds); nacks != 1 || !utf8.ValidString(text) {
-				t.Errorf("%d NACKs", nacks)
+			if s := cp.Stats(cds.URL()); s.NACKs != 1 || !utf8.ValidString(s.LastError) {
+				t.Errorf("%d NACKs", s.NACKs)
 			}
 			cp.serve(endpointsAt("svc", 7))
 			w.serves(t, "svc", "svc 7")
