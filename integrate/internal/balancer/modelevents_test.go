@@ -4,10 +4,12 @@
 package balancer
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"testing/synctest"
 
 	"github.com/xdslb/xdslb/integrate/internal/counters"
+	"github.com/xdslb/xdslb/picker"
 )
 
 // This file has events in which several features meet.
@@ -95,19 +97,28 @@ func (t *trial) checkReconnecting(c *planeCluster, priority int) {
 	}
 }
 
-// updateWithoutPause sends several updates at once, most of which change EDS service names, while
-// RPCs pick. Picks may use an earlier configuration until the latest is published.
+// updateWithoutPause sends several updates at once, most of which change the EDS service name of one
+// cluster, while RPCs pick. Picks use the first of the configurations until the others are published,
+// and custom policies hear of none until then.
 func (t *trial) updateWithoutPause() {
 	t.Logf("updates without a pause:")
+	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+	l := c.leaves[t.Rand.IntN(len(c.leaves))]
+	if c.routed && t.Rand.IntN(3) == 0 {
+		t.Logf("%s: a custom policy, whose endpoints connect", l.name)
+		l.policy, c.stale = picker.Policy{Kind: picker.PolicyCustom, Flat: true, Custom: &picker.CustomPolicy{Name: string(prompt), Config: json.RawMessage(`{}`)}}, true
+		t.push()
+		t.rise()
+	}
 	limits := map[string]uint32{} // the highest max_requests that may be in force
-	for range 2 + t.Rand.IntN(3) {
+	defer holdPolicies()()
+	t.push()
+	for range 1 + t.Rand.IntN(3) {
 		for _, c := range t.plane.clusters {
 			for _, l := range c.leaves {
 				limits[l.name] = max(limits[l.name], l.max)
 			}
 		}
-		c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
-		l := c.leaves[t.Rand.IntN(len(c.leaves))]
 		if t.Rand.IntN(4) == 0 {
 			t.plane.mutate(t.Rand, t.Logf)
 		} else {
@@ -116,7 +127,11 @@ func (t *trial) updateWithoutPause() {
 		}
 		t.push()
 		for range 1 + t.Rand.IntN(4) {
-			t.pickDuringUpdate(t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))], limits)
+			to := c
+			if t.Rand.IntN(4) == 0 {
+				to = t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+			}
+			t.pickDuringUpdate(to, limits)
 		}
 	}
 }

@@ -54,6 +54,26 @@ func (m manner) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.
 	return p
 }
 
+// policyGate delays calls of the model's policies until it is closed; nil does not.
+var policyGate atomic.Pointer[chan struct{}]
+
+// holdPolicies delays calls of policies until resume is called.
+func holdPolicies() (resume func()) {
+	gate := make(chan struct{})
+	policyGate.Store(&gate)
+	return func() {
+		policyGate.Store(nil)
+		close(gate)
+	}
+}
+
+// awaitGate waits until policies may be called.
+func awaitGate() {
+	if gate := policyGate.Load(); gate != nil {
+		<-*gate
+	}
+}
+
 // livePolicies is how many of the model's policies were built and not closed.
 var livePolicies atomic.Int64
 
@@ -76,6 +96,7 @@ type policyConn struct {
 }
 
 func (p *modelPolicy) UpdateClientConnState(s balancer.ClientConnState) error {
+	awaitGate()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.addrs = nil
@@ -189,6 +210,7 @@ func (p *modelPolicy) ExitIdle() {}
 
 // Close leaves the SubConns open, as gRPC allows.
 func (p *modelPolicy) Close() {
+	awaitGate()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {

@@ -4,6 +4,7 @@
 package balancer
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
@@ -35,6 +36,15 @@ func (t *trial) checkSession(r *modelRPC, c *planeCluster) {
 // one locality that have the same weight have the same number of picks, give or take one (EDF-2).
 func (t *trial) interleaveSessions() {
 	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+	if c.routed && t.Rand.IntN(3) == 0 {
+		l := c.leaves[0]
+		t.Logf("%s: sessions, load reports and round robin, and its endpoints connect", l.name)
+		l.policy = picker.Policy{Kind: []picker.PolicyKind{picker.PolicyEDF, picker.PolicyRoundRobin}[t.Rand.IntN(2)], Flat: t.Rand.IntN(2) == 0}
+		t.plane.sessions, l.moved, l.outlier, c.stale = true, l.moved || l.server == "", false, true
+		l.server = cmp.Or(l.server, t.plane.servers[0])
+		t.push()
+		t.rise()
+	}
 	if !c.routed || !t.plane.sessions || !t.mustServe(c) {
 		return
 	}
