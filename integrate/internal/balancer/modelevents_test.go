@@ -4,9 +4,12 @@
 package balancer
 
 import (
+	"context"
 	"encoding/json"
 	"math/rand/v2"
 	"testing/synctest"
+
+	"google.golang.org/grpc/balancer"
 
 	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/picker"
@@ -125,7 +128,7 @@ func (t *trial) updateWithoutPause() {
 			l.service, c.stale = map[string]string{"s0": "s1", "s1": "s0"}[l.service], true
 			t.Logf("%s: EDS service %s", l.name, l.service)
 		}
-		t.push()
+		t.pushUnderPicks(c)
 		for range 1 + t.Rand.IntN(4) {
 			to := c
 			if t.Rand.IntN(4) == 0 {
@@ -134,6 +137,35 @@ func (t *trial) updateWithoutPause() {
 			t.pickDuringUpdate(to, limits)
 		}
 	}
+}
+
+// pushUnderPicks sends the configuration while another goroutine makes RPCs to a cluster.
+func (t *trial) pushUnderPicks(c *planeCluster) {
+	for _, l := range c.leaves {
+		t.lossy[l.name] = true // the model does not know where these RPCs go
+	}
+	p, _ := t.grpc.seen()
+	begun, stop, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			if res, err := p.Pick(balancer.PickInfo{FullMethodName: "/" + c.name + "/m", Ctx: context.Background()}); err == nil && res.Done != nil {
+				res.Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
+			}
+			if i == 0 {
+				close(begun)
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	<-begun
+	t.push()
+	close(stop)
+	<-done
 }
 
 // pickDuringUpdate makes an RPC, which counts for the circuit breaker of exactly one EDS service of
