@@ -101,7 +101,7 @@ func (w *world) settle(choice int) {
 	timeouts := 1
 	if w.outages != nil {
 		phases = append(phases, w.outages.end)
-		timeouts = 3 // of servers with resource_timer_is_transient_error, and of a subscription that is repeated
+		timeouts = 4 // twice 30 s: of a server with resource_timer_is_transient_error, for a subscription that is repeated
 	}
 	for i, phase := range phases {
 		phase()
