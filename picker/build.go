@@ -194,7 +194,7 @@ func (b *builder) cluster(before *clusterItem, cfg *Cluster, state *ClusterState
 	next := &clusterItem{Value: cluster{name: cfg.Name, version: state.Version}}
 	c := &next.Value
 	if prev != nil {
-		c.issued, c.peers = prev.issued, prev.peers
+		c.cursor, c.peers = prev.cursor, prev.peers
 	}
 	if cfg.Err != nil || state.Leaf < 0 {
 		c.outcome = Queue
@@ -204,7 +204,7 @@ func (b *builder) cluster(before *clusterItem, cfg *Cluster, state *ClusterState
 		return next
 	}
 	if err := b.compile(c, prev, cfg, state); err != nil {
-		*c = cluster{name: c.name, version: c.version, issued: c.issued, peers: c.peers, outcome: Failed, err: err}
+		*c = cluster{name: c.name, version: c.version, cursor: c.cursor, peers: c.peers, outcome: Failed, err: err}
 	}
 	return next
 }
@@ -262,6 +262,9 @@ func (c *cluster) admission(leaf *Leaf, state *ClusterState) (err error) {
 	if c.uncounted && leaf.CountsRPCs() {
 		return errors.New("the circuit breaker does not count RPCs, which the leaf needs")
 	}
+	if leaf.Policy.Ring != nil && leaf.Policy.Ring.BalanceFactor > 0 {
+		c.breaker.needTotal()
+	}
 	return nil
 }
 
@@ -272,8 +275,8 @@ func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clu
 	if err != nil {
 		return err
 	}
-	if c.issued == nil && policy.Flat {
-		c.issued = new(Counter)
+	if c.cursor == nil && policy.Flat {
+		c.cursor = &Load{unreported: true}
 	}
 	b.inSlowStart = false
 	best := allFailed

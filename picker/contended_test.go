@@ -19,6 +19,7 @@ import (
 // threads were running: on a busy machine, wall time would otherwise include the time in which a thread
 // did not run, and no contention meanwhile. The result is the median of the bursts, per operation and thread.
 // impl=addition is one atomic addition to a shared word, impl=round_robin is that and an index.
+// With the build tag purego, counters have no stripes.
 func BenchmarkContended(b *testing.B) {
 	type op func(n int)
 	states := make([]*EndpointState, 10)

@@ -14,9 +14,7 @@ const lineSize = 128
 //
 // The zero Counter is 0 and ready to use. It must not be copied. It is safe for concurrent use.
 //
-// It is a single word rather than one per processor: Go has no cheap way to determine the
-// processor of a goroutine, and a random word costs more than a single one (27 against 15 ns on
-// two cores; an uncontended word takes 4.7 ns).
+// It is a single word rather than one per processor, since it counts RPCs that are refused.
 type Counter struct {
 	n atomic.Uint64
 	_ [lineSize - 8]byte
@@ -39,13 +37,19 @@ func (c *Counter) Load() uint64 { return c.n.Load() }
 //
 // Pick and Finish write the same cache line. For RPCs of some duration that costs no more than
 // two lines would, and short RPCs fetch it from the other processor once instead of twice
-// (BenchmarkLoad/layout=joint against layout=split).
+// (BenchmarkLoad/layout=joint against layout=split). While several processors pick at the same
+// time, they write stripes instead: see loadStripes.
 type Load struct {
-	issued     atomic.Uint64
-	chosen     atomic.Uint64    // issued to endpoints that the caller chose
-	done       [4]atomic.Uint64 // by CallResult
-	unreported bool             // chosen and done are not read; see ClusterLoad.Unreported
-	_          [lineSize - 7*8]byte
+	issued atomic.Uint64    // positions of the sequence that picks or stripes have taken
+	counts [5]atomic.Uint64 // by CallResult; countChosen
+	misses contention       // of issued
+	last   lastUser         // of issued while it is striped
+
+	// On another line than the words above, which are written all the time.
+	stripes    atomic.Pointer[loadStripes] // nil before the Load is first striped
+	striped    atomic.Uint32               // 1 while RPCs use the stripes
+	unreported bool                        // counts are not read; see ClusterLoad.Unreported
+	_          [lineSize - 9*8 - 5]byte
 }
 
 // A CallResult is the result of an RPC.
@@ -71,66 +75,43 @@ type LoadSnapshot struct {
 	InProgress uint64
 }
 
-// issue counts one RPC as issued and returns its number, counted from 0.
-func (l *Load) issue() uint64 { return l.issued.Add(1) - 1 }
+// countChosen is the index in Load.counts of the RPCs issued to endpoints that the caller chose.
+const countChosen = 4
+
+// issue counts one RPC as issued and returns its position in the sequence. Each position is
+// returned once.
+func (l *Load) issue() uint64 {
+	n := l.issued.Load()
+	if l.striped.Load() != 0 || !l.issued.CompareAndSwap(n, n+1) {
+		n = l.issueSlowly()
+	}
+	return n
+}
 
 // finish ends one RPC.
-func (l *Load) finish(r CallResult) { l.done[r&3].Add(1) }
+func (l *Load) finish(r CallResult) { l.count(int(r & 3)) }
+
+// count adds one to a count.
+func (l *Load) count(k int) {
+	if l.striped.Load() == 0 {
+		l.counts[k].Add(1)
+	} else {
+		l.countInStripe(k)
+	}
+}
 
 // Snapshot returns the counts. RPCs may be counted concurrently. It reads the results first: an
 // RPC is issued before it ends, so each RPC counted as ended is also counted as issued, and an
-// RPC that ends between the reads is in progress until the next snapshot.
+// RPC that ends between the reads is in progress until the next snapshot. Likewise it reads the
+// positions that stripes have left before the positions that they have taken: at the moment at
+// which a stripe takes positions, all of these count as issued.
 func (l *Load) Snapshot() LoadSnapshot {
-	ok, failed, void, canceled := l.done[CallOK].Load(), l.done[CallFailed].Load(), l.done[CallNotSent].Load(), l.done[CallCanceled].Load()
-	issued := l.issued.Load() + l.chosen.Load() - void
-	return LoadSnapshot{Issued: issued, OK: ok, Failed: failed, InProgress: issued - ok - failed - canceled}
-}
-
-// A Breaker counts the RPCs in flight to one (cluster, EDS service name) pair and rejects RPCs
-// above a limit (A32). All channels of a process that use the pair share it, except for those
-// that need no count.
-//
-// The zero Breaker has nothing in flight and is ready to use. It must not be copied. It is safe
-// for concurrent use. Acquire and Release are one atomic addition each.
-//
-// The limit is hard: the number of RPCs that were admitted and not released never exceeds the
-// limit under which each was admitted (T-CB-2 would allow an overshoot). The price is that an
-// attempt about to be rejected counts until it is undone, so k concurrent attempts can make the
-// breaker reject up to k RPCs early.
-//
-// Two cheaper designs were rejected. Credits per processor scale to more cores, but take 11 ns
-// instead of 9.6 on one core, and RPCs are rejected while another processor holds credits.
-// Comparing issued with finished RPCs, which are counted anyway, would save the addition in
-// Acquire, but is no limit: each rejection counts as finished, so two attempts that stall
-// between being issued and reading the finished RPCs can both take the last slot.
-type Breaker struct {
-	inFlight atomic.Int64
-	// Unlimited, set before the first use, means that nothing needs the number of RPCs in flight
-	// (Leaf.CountsRPCs). The breaker then admits all RPCs and does not count them, which saves each RPC two additions to
-	// a cache line that all processors share.
-	Unlimited bool
-	_         [lineSize - 9]byte
-}
-
-// Acquire admits one RPC if fewer than limit are in flight, and reports whether it did. A limit
-// of 0 admits no RPCs. Callers may pass different limits, since each channel has its own
-// version of the configuration. After a limit is lowered, RPCs are rejected until enough RPCs
-// have finished.
-func (b *Breaker) Acquire(limit uint32) bool {
-	if b.Unlimited || b.inFlight.Add(1) <= int64(limit) {
-		return true
+	stripes := l.stripes.Load()
+	var counts [len(l.counts)]uint64
+	for k := range counts {
+		counts[k] = l.counts[k].Load() + stripes.counted(k)
 	}
-	b.inFlight.Add(-1)
-	return false
+	left := stripes.left()
+	issued := l.issued.Load() - left + counts[countChosen] - counts[CallNotSent]
+	return LoadSnapshot{Issued: issued, OK: counts[CallOK], Failed: counts[CallFailed], InProgress: issued - counts[CallOK] - counts[CallFailed] - counts[CallCanceled]}
 }
-
-// Release ends an RPC that Acquire admitted. It must be called exactly once per admitted RPC.
-func (b *Breaker) Release() {
-	if !b.Unlimited {
-		b.inFlight.Add(-1)
-	}
-}
-
-// InFlight returns the number of RPCs in flight. Bounded loads use it
-// (RingPolicy.BalanceFactor).
-func (b *Breaker) InFlight() int64 { return b.inFlight.Load() }

@@ -22,6 +22,10 @@ func TestSizes(t *testing.T) {
 		{"Counter", unsafe.Sizeof(Counter{}), lineSize},
 		{"Breaker", unsafe.Sizeof(Breaker{}), lineSize},
 		{"Load", unsafe.Sizeof(Load{}), lineSize},
+		{"line of Load that RPCs write", unsafe.Offsetof(Load{}.stripes), 64},
+		{"line of Breaker that RPCs write", unsafe.Offsetof(Breaker{}.stripes), 64},
+		{"loadStripe", unsafe.Sizeof(loadStripe{}), lineSize},
+		{"breakerStripe", unsafe.Sizeof(breakerStripe{}), lineSize},
 		{"EndpointState", unsafe.Sizeof(EndpointState{}), 32},
 		{"aliasCell", unsafe.Sizeof(aliasCell{}), 16},
 	} {
@@ -73,7 +77,7 @@ func TestLoadSnapshot(t *testing.T) {
 	if s.InProgress != 0 || s.Issued != s.OK+s.Failed {
 		t.Errorf("at rest: %+v", s)
 	}
-	if total := s.Issued + load.done[CallNotSent].Load(); total != uint64(goroutines*rounds) {
+	if total := s.Issued + load.counts[CallNotSent].Load() + load.stripes.Load().counted(int(CallNotSent)); total != uint64(goroutines*rounds) {
 		t.Errorf("%d calls were counted, want %d", total, goroutines*rounds)
 	}
 	if breaker.InFlight() != 0 {

@@ -72,6 +72,9 @@
 //	zones.go        zone-aware routing: shares of localities
 //	prequal.go      groups by probes; probepool.go has the answers of endpoints
 //	counters.go     counters that RPCs write; clusterload.go keeps them for LRS
+//	breaker.go      the circuit breaker
+//	contention.go   when counters have stripes: loadstripes.go, breakerstripes.go
+//	proc_unsafe.go  the number of the processor, or its absence in proc_safe.go
 //	alias.go        weighted random choice; draw.go has the other random decisions
 //	subset.go       random subsetting, before endpoints connect
 //	destinations.go the clusters to which the RPCs of a route go
@@ -82,25 +85,24 @@
 //
 // # Cost
 //
-// An RPC in sequence, with circuit breaker and load reports, costs four atomic additions; other
+// An RPC in sequence, with circuit breaker and load reports, costs four atomic writes; other
 // policies need more:
 //
-//	breaker.inFlight + 1   Pick: the limit applies to RPCs of all channels of the process
-//	load.issued + 1        Pick: position in the EDF sequence and LRS count in one
-//	breaker.inFlight − 1   Finish
-//	load.done[result] + 1  Finish: LRS reports failed RPCs separately
+//	breaker.taken + 1        Pick: the limit applies to RPCs of all channels of the process
+//	load.issued + 1          Pick: position in the EDF sequence and LRS count in one
+//	breaker.taken − 1        Finish
+//	load.counts[result] + 1  Finish: LRS reports failed RPCs separately
 //
 // The second addition serves two purposes. LRS also reports the RPCs in progress, which are the
-// issued minus the done ones. No other two can be merged: the breaker's count is shared by
-// channels and decreases; a position belongs to one sequence and only grows. Without load
-// reports the fourth addition is saved, and the second as well for policies without a position.
-// A flat group of several localities has its own position, which is a fifth addition. Policies
-// that compare RPCs in flight need one more in Pick and one in Finish; least latency needs one
-// in Pick, two in Finish and two readings of a clock. A dropped RPC increments the counter of
-// its category. An RPC rejected by the breaker increments the breaker's count, undoes that, and
-// increments the counter of rejections. If the breaker has no limit and nothing else needs its count
-// (Leaf.CountsRPCs), the first and third additions are saved. An RPC that has to wait leaves no trace, since it will
-// be picked again (T-DROP-4).
+// issued minus the done ones. No other two can be merged: the breaker's count is shared by channels
+// and decreases; a position belongs to one sequence and only grows. Without load reports the fourth
+// addition is saved, and the second as well for policies without a position. A flat group of
+// several localities has its own position, which is a fifth addition. Policies that compare RPCs in
+// flight need one more in Pick and one in Finish; least latency needs one in Pick, two in Finish
+// and two readings of a clock. A dropped RPC increments the counter of its category. An RPC
+// rejected by the breaker increments the counter of rejections. If the breaker has no limit and
+// nothing else needs its count (Leaf.CountsRPCs), the first and third additions are saved. An RPC
+// that has to wait leaves no trace, since it will be picked again (T-DROP-4).
 //
 // The caller provides the random word, and only if Snapshot.NeedsRandom. All decisions of a
 // pick are derived from this one word: the locality is drawn with the word itself, and each
@@ -112,6 +114,52 @@
 // to 54 by least request, and 10 more by least latency. BenchmarkPickHash measures hashing
 // while endpoints are down, and BenchmarkMatch measures routes: a hundred methods with a route
 // each take less than one and a half times as long as three.
+//
+// # Contention
+//
+// A cache line that several processors write moves between them. That takes about 90 ns on the
+// machine of bench/README.md (BenchmarkContended with the build tag purego: 350 ns for an RPC with
+// four transfers), and only one transfer of a line can be under way. So the Breaker and the Load
+// are striped while several processors use them at the same time (contention.go): each P then
+// writes lines of its own. Lines that a pick and its end write:
+//
+//	                           one processor              striped
+//	Breaker, of the process    1 line, twice              the P's stripe, twice; the shared line if the
+//	                                                      stripe is empty or full
+//	Load, of the channel       1 line, twice              the P's stripe, twice; the shared line once in
+//	and locality                                          16 picks, for 16 positions
+//	cluster, flat group        1 line, once               as Load
+//	EndpointState              1 line, twice, with policies that count RPCs in flight, in both modes
+//
+// By policy:
+//
+//   - In sequence (EDF, round robin, client-side WRR): the position must be unique, so processors
+//     take batches of positions. Picks of different processors are out of order by a batch, and
+//     shares are exact.
+//   - Least request, and rings with bounded loads: RPCs in flight of each endpoint are compared,
+//     so they are shared by all processors. They are spread over the endpoints: with n endpoints,
+//     a line is written in 2 of n RPCs. A sum over stripes would cost each sample a read of all of
+//     them.
+//   - Rings with bounded loads: each pick also compares the total in flight, so the breaker is
+//     never striped, and its line is shared.
+//   - Least latency and Prequal: the timing of each endpoint is shared like RPCs in flight. The
+//     mean over the endpoints (peers) and the answers of a ProbePool are shared by the cluster,
+//     since each pick compares with them.
+//   - Counters of drops and rejections are shared: the RPC ends anyway.
+//
+// Model: an RPC takes 30 µs of CPU in gRPC, and a transfer s = 90 ns. One shared line that is
+// written twice has a use of 2s times the rate; near 1 all picks wait. A stripe that keeps up to K
+// slots needs the shared line for 1 of K+1 writes if RPCs begin and end on processors at random,
+// and never if they end where they began. K is at most 32 and a quarter of the limit divided by the
+// processors; shown for a limit that permits 32.
+//
+//	processors  RPC/s      Breaker: one word, striped   Load: one word, striped
+//	        16  0.5 M            9 %       0.3 %              9 %       0.3 %
+//	        64  2.1 M           38 %       1.2 %             38 %       1.2 %
+//	       128  4.3 M           77 %       2.3 %             77 %       2.4 %
+//
+// The default limit of 1024 RPCs permits K = 16, 4 and 2 for these. There are no stripes while more
+// than half of the limit is in use, and none with the build tag purego.
 //
 // # Building
 //
@@ -141,11 +189,10 @@
 // end of an RPC has to wrap a closure. Here a new policy is a case in builder.group and a file,
 // and rarely a case in PickCluster: see ARCHITECTURE.md.
 //
-// Sharding the counters by processor fails for lack of a cheap shard: see Counter and Breaker.
-// Positions in the snapshot would lose the picks made while the next snapshot is built, and
-// restart the sequence with it. One word per cluster with both position and RPCs in flight
-// would save an addition, but the channels of a process share the breaker and must not share
-// the sequence.
+// Stripes for all counters at all times make an RPC on a single processor slower by a quarter.
+// Positions in the snapshot would lose the picks made while the next snapshot is built, and restart
+// the sequence with it. One word per cluster with both position and RPCs in flight would save an
+// addition, but the channels of a process share the breaker and must not share the sequence.
 //
 // # Sources
 //

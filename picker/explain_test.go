@@ -405,8 +405,8 @@ func (x *explained) counts() (text string) {
 		for _, n := range c.counts {
 			text += fmt.Sprintln("dropped", n.Load())
 		}
-		if c.issued != nil {
-			text += fmt.Sprintln("issued", c.issued.Load())
+		if c.cursor != nil {
+			text += fmt.Sprintln("issued", c.cursor.issued.Load())
 		}
 		for _, l := range x.states[i].Localities {
 			text += fmt.Sprintln(l.Load.Snapshot())

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync/atomic"
 
 	"github.com/xdslb/xdslb/edf"
 )
@@ -19,11 +18,10 @@ type group struct {
 	rule     rule
 	first    int32         // index in the priority of its first endpoint; for byDelegate, of its locality
 	schedule *edf.Schedule // of rule inSequence
-	// issued counts the RPCs issued so far, which is the position in schedule. It belongs to
-	// the locality's Load, or to the cluster for a flat group of several localities.
-	issued *atomic.Uint64
-	// endpoints count their RPCs. It is nil if issued, as the count of their Load, already does
-	// so.
+	// cursor counts the RPCs issued so far, which is the position in schedule. It is the
+	// locality's Load, or the cluster's for a flat group of several localities.
+	cursor *Load
+	// endpoints count their RPCs. It is nil if cursor, as their Load, already does so.
 	endpoints []*EndpointState
 	hashing   *hashing      // of rule byHash
 	least     *leastRequest // of rule byLeastRequest

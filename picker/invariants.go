@@ -41,7 +41,7 @@ func (s *Snapshot) checkInvariants(states []ClusterState) {
 			case inSequence:
 				weights := g.schedule.Weights()
 				end = g.first + int32(len(weights))
-				e := g.schedule.At(g.issued.Load())
+				e := g.schedule.At(g.cursor.issued.Load())
 				must(e >= 0 && e < len(weights) && weights[e] > 0, "group %d of cluster %d picks %d of %v", k, i, e, weights)
 			case byLeastRequest:
 				for _, t := range g.least.candidates {

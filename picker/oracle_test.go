@@ -91,7 +91,7 @@ func placeOf(c *cluster, loads *ClusterLoad, id LocalityID) uint64 {
 		load = loads.Locality(id)
 	}
 	g := c.groupOf(&groupInput{load: load})
-	return g.schedule.Place(g.issued.Load())
+	return g.schedule.Place(g.cursor.issued.Load())
 }
 
 func (o *oracle) pick(path string, r uint64) Result {

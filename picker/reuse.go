@@ -118,6 +118,6 @@ func (in *groupInput) reuse(prev *cluster) (g group, ok bool) {
 		return group{}, false
 	}
 	var err error
-	g.schedule, err = g.schedule.ReweighSome(in.changes, g.issued.Load())
+	g.schedule, err = g.schedule.ReweighSome(in.changes, g.cursor.issued.Load())
 	return g, err == nil // an error must be reported for all weights
 }

@@ -115,12 +115,12 @@ func (h *versionHistory) next(t *testing.T, prev *Snapshot) *Snapshot {
 // issue counts RPCs, as many in both snapshots.
 func (h *versionHistory) issue(c *cluster) {
 	for i := range c.groups {
-		if g := &c.groups[i]; g.issued != nil {
-			g.issued.Add(h.rng.Uint64N(30))
+		if g := &c.groups[i]; g.cursor != nil {
+			g.cursor.issued.Add(h.rng.Uint64N(30))
 		}
 	}
-	if other := h.fast.clusters.At(0); other.issued != nil && c.issued != nil {
-		other.issued.n.Store(c.issued.Load())
+	if other := h.fast.clusters.At(0); other.cursor != nil && c.cursor != nil {
+		other.cursor.issued.Store(c.cursor.issued.Load())
 	}
 }
 
@@ -239,11 +239,11 @@ func sameCluster(a, b *cluster) error {
 		}
 		switch g.rule {
 		case inSequence:
-			if !slices.Equal(g.schedule.Weights(), h.schedule.Weights()) || g.issued.Load() != h.issued.Load() {
-				return fmt.Errorf("group %d has weights %v at %d, want %v at %d", i, g.schedule.Weights(), g.issued.Load(), h.schedule.Weights(), h.issued.Load())
+			if !slices.Equal(g.schedule.Weights(), h.schedule.Weights()) || g.cursor.issued.Load() != h.cursor.issued.Load() {
+				return fmt.Errorf("group %d has weights %v at %d, want %v at %d", i, g.schedule.Weights(), g.cursor.issued.Load(), h.schedule.Weights(), h.cursor.issued.Load())
 			}
 			for k := range uint64(100) {
-				ticket := g.issued.Load() + k
+				ticket := g.cursor.issued.Load() + k
 				if got, want := g.schedule.At(ticket), h.schedule.At(ticket); got != want {
 					return fmt.Errorf("pick %d of group %d is %d, want %d", k, i, got, want)
 				}

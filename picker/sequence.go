@@ -5,7 +5,6 @@ package picker
 
 import (
 	"slices"
-	"sync/atomic"
 
 	"github.com/xdslb/xdslb/edf"
 )
@@ -24,21 +23,21 @@ func (b *builder) sequence(g *group, before *group, in *groupInput, c *cluster, 
 	weights := b.endpointWeights(in, policy)
 	g.scaled = b.scaled
 	if in.load != nil {
-		return b.schedule(g, before, &in.load.issued, weights)
+		return b.schedule(g, before, in.load, weights)
 	}
 	g.endpoints = in.endpoints.(StateSlice)
-	return b.schedule(g, before, &c.issued.n, weights)
+	return b.schedule(g, before, c.cursor, weights)
 }
 
-// schedule gives g the sequence of weights, whose position is counted by issued. The sequence
+// schedule gives g the sequence of weights, whose position is counted by cursor. The sequence
 // continues if the same endpoints have a weight as before. Otherwise it starts at a random
 // position (D2).
 //
 // Continuing is correct because before has the same counter: groups are found by their Load
 // (groupOf). With PolicyPickFirst the counter may differ, but a sequence of one endpoint is the
 // same at each position.
-func (b *builder) schedule(g *group, before *group, issued *atomic.Uint64, weights []uint32) (err error) {
-	g.issued = issued
+func (b *builder) schedule(g *group, before *group, cursor *Load, weights []uint32) (err error) {
+	g.cursor = cursor
 	same, active := false, false
 	if before != nil && before.schedule != nil {
 		same, active = before.schedule.Compare(weights)
@@ -47,9 +46,9 @@ func (b *builder) schedule(g *group, before *group, issued *atomic.Uint64, weigh
 	case same:
 		g.schedule = before.schedule
 	case active:
-		g.schedule, err = before.schedule.Reweigh(weights, issued.Load())
+		g.schedule, err = before.schedule.Reweigh(weights, cursor.issued.Load())
 	default:
-		g.schedule, err = edf.Config{Weights: weights, Start: b.start(), Base: issued.Load()}.Schedule()
+		g.schedule, err = edf.Config{Weights: weights, Start: b.start(), Base: cursor.issued.Load()}.Schedule()
 	}
 	return err
 }
@@ -69,5 +68,5 @@ func (b *builder) pickFirst(g *group, before *group, in *groupInput) error {
 	}
 	g.selected = in.endpoints.State(k)
 	g.first += int32(k)
-	return b.schedule(g, before, &g.selected.binding.load.issued, []uint32{1})
+	return b.schedule(g, before, g.selected.binding.load, []uint32{1})
 }

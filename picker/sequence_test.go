@@ -64,7 +64,7 @@ func TestFlatKeepsPlace(t *testing.T) {
 	}
 	w.states[0].Version++
 	w.build(t)
-	if got, want := w.snapshot.clusters.At(0).issued.Load(), uint64(11); got != want {
+	if got, want := w.snapshot.clusters.At(0).cursor.issued.Load(), uint64(11); got != want {
 		t.Errorf("the count is %d after an interruption, want %d", got, want)
 	}
 
@@ -86,8 +86,8 @@ func TestFlatOneLocality(t *testing.T) {
 	if got, want := picks(t, s, 7), "cbccabc"; got != want {
 		t.Errorf("picks %s, want %s", got, want)
 	}
-	if got := w.states[0].Localities[0].Load.Snapshot().Issued; got != 7 || s.clusters.At(0).issued.Load() != 0 {
-		t.Errorf("%d RPCs were counted, want 7, and %d twice", got, s.clusters.At(0).issued.Load())
+	if got := w.states[0].Localities[0].Load.Snapshot().Issued; got != 7 || s.clusters.At(0).cursor.issued.Load() != 0 {
+		t.Errorf("%d RPCs were counted, want 7, and %d twice", got, s.clusters.At(0).cursor.issued.Load())
 	}
 }
 

@@ -159,7 +159,7 @@ func (e *EndpointState) Bind(b *Binding) {
 func (e *EndpointState) Begin() {
 	b := e.binding
 	if !b.unreported {
-		b.load.chosen.Add(1)
+		b.load.count(countChosen)
 	}
 	switch {
 	case b.timing != nil:
@@ -195,10 +195,13 @@ func (e *EndpointState) begin() {
 func (e *EndpointState) Finish(r CallResult) {
 	b := e.binding
 	if !b.uncounted {
-		b.breaker.inFlight.Add(-1)
+		b.breaker.release()
 	}
-	if !b.unreported {
-		b.load.finish(r)
+	if l := b.load; b.unreported {
+	} else if l.striped.Load() == 0 {
+		l.counts[r&3].Add(1)
+	} else {
+		l.countInStripe(int(r & 3))
 	}
 	if b.countInFlight {
 		e.inFlight.Add(-1)

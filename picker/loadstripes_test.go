@@ -1,0 +1,274 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// TestContention checks the rule that starts stripes: so many failures within a window of RPCs.
+func TestContention(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		counts func(yield func(uint64) bool) // at which compare-and-swap fails
+		want   bool
+	}{
+		{"often", func(yield func(uint64) bool) {
+			for i := range uint64(contendedMisses) {
+				if !yield(5*contendedWindow + 60*i) {
+					return
+				}
+			}
+		}, true},
+		{"too few", func(yield func(uint64) bool) {
+			for i := range uint64(contendedMisses - 1) {
+				if !yield(5*contendedWindow + i) {
+					return
+				}
+			}
+		}, false},
+		{"rarely", func(yield func(uint64) bool) {
+			for i := range uint64(100 * contendedMisses) {
+				if !yield(i * contendedWindow / (contendedMisses - 1)) {
+					return
+				}
+			}
+		}, false},
+	} {
+		var c contention
+		got := false
+		for n := range test.counts {
+			got = c.missed(n) || got
+		}
+		if got != test.want {
+			t.Errorf("%s: contended: %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestLoadFallsBack checks that a Load that one P uses alone stops using stripes, that one used by two does not,
+// and that stripes are made only once.
+func TestLoadFallsBack(t *testing.T) {
+	for _, users := range []int{1, 2} {
+		var l Load
+		l.stripe(4)
+		for i := range 4 * aloneBatches * batch {
+			if l.striped.Load() == 0 {
+				break
+			}
+			l.issueAt(i / (10 * batch) % users)
+		}
+		if striped := l.striped.Load() != 0; striped != (users > 1) {
+			t.Errorf("striped with %d users: %v", users, striped)
+		}
+		before := l.stripes.Load()
+		l.stripe(4)
+		if l.striped.Load() == 0 || l.stripes.Load() != before {
+			t.Errorf("with %d users, stripes are not used again", users)
+		}
+	}
+	var l Load
+	if l.stripe(1); l.striped.Load() != 0 {
+		t.Error("a single P has stripes")
+	}
+}
+
+// TestLoadPositions checks that each position is issued exactly once, from P chosen at random, more than there are
+// stripes, while stripes start and stop being used. It checks all counts after each RPC.
+func TestLoadPositions(t *testing.T) {
+	rng := newRand(1)
+	var (
+		l     Load
+		seen  []uint64
+		ended [countChosen]uint64
+	)
+	chosen := uint64(0)
+	for range 20_000 {
+		if rng.IntN(300) == 0 {
+			l.striped.Store(0)
+		}
+		if rng.IntN(300) == 0 {
+			l.stripe(3)
+		}
+		if l.striped.Load() == 0 {
+			seen = append(seen, l.issue())
+		} else {
+			seen = append(seen, l.issueAt(rng.IntN(5)))
+		}
+		if rng.IntN(10) == 0 {
+			chosen++
+			l.count(countChosen)
+		}
+		if r := CallResult(rng.IntN(5)); r < countChosen {
+			ended[r]++
+			l.finish(r)
+		}
+		issued := uint64(len(seen)) + chosen - ended[CallNotSent]
+		want := LoadSnapshot{issued, ended[CallOK], ended[CallFailed], issued - ended[CallOK] - ended[CallFailed] - ended[CallCanceled]}
+		if got := l.Snapshot(); got != want {
+			t.Fatalf("Snapshot() = %+v, want %+v", got, want)
+		}
+	}
+	checkPositions(t, &l, seen)
+}
+
+// checkPositions checks that the positions below l.issued are the given ones and the ones that stripes have left, each
+// once.
+func checkPositions(t *testing.T, l *Load, seen []uint64) {
+	t.Helper()
+	for i := range l.stripes.Load().list {
+		w := l.stripes.Load().list[i].positions.Load()
+		for k := range w & leftMask {
+			seen = append(seen, w>>8+k)
+		}
+	}
+	slices.Sort(seen)
+	for i, n := range seen {
+		if n != uint64(i) {
+			t.Fatalf("position %d is %d", i, n)
+		}
+	}
+	if n := l.issued.Load(); n != uint64(len(seen)) {
+		t.Fatalf("%d positions were taken, and %d are known", n, len(seen))
+	}
+}
+
+// TestLoadTaking checks that an RPC does not wait for another goroutine that takes positions for the same
+// stripe, and that these positions count as issued meanwhile, but never too few.
+func TestLoadTaking(t *testing.T) {
+	var l Load
+	l.stripe(2)
+	first := &l.stripes.Load().list[0].positions
+	first.Store(taking)
+	if n := l.issueAt(0); n != 0 || l.Snapshot().Issued != 1 {
+		t.Errorf("position %d, and %d are issued; want 0 and 1", n, l.Snapshot().Issued)
+	}
+	n := l.issued.Add(batch) - batch // as the other goroutine does
+	if got := l.Snapshot().Issued; got != 1+batch {
+		t.Errorf("%d are issued while a stripe takes positions, want %d", got, 1+batch)
+	}
+	first.Store((n+1)<<8 | batch - 1)
+	if got := l.Snapshot().Issued; got != 2 {
+		t.Errorf("%d are issued after a stripe took positions, want 2", got)
+	}
+	if n := l.issueAt(0); n != 2 {
+		t.Errorf("position %d, want 2", n)
+	}
+}
+
+// TestStripedShares checks that goroutines that pick at the same time from a striped cluster pick the EDF sequence:
+// each of its picks once, except for the positions that stripes have left. It does so for localities and for a
+// flat group, whose position is the cluster's. The oracle adds up the sequence.
+func TestStripedShares(t *testing.T) {
+	const goroutines = 4
+	rounds := 20_000
+	if testing.Short() || raceEnabled {
+		rounds = 2000
+	}
+	for _, flat := range []bool{false, true} {
+		w := benchWorld(3, 30, 0, false)
+		w.leaf(0).Policy.Flat = flat
+		w.renew(0)
+		s, states := w.build(t), w.flat(0)
+		c := s.clusters.At(0)
+		for i := range c.groups {
+			c.groups[i].cursor.stripe(3)
+			// Picks that outrun the goroutine that fills the table of a sequence are out of
+			// sequence, so it is filled before.
+			for n := range c.groups[i].schedule.Period() {
+				c.groups[i].schedule.At(n)
+			}
+		}
+		for i := range w.states[0].Localities {
+			w.states[0].Localities[i].Load.stripe(3)
+		}
+		picks := make([]atomic.Int64, len(states))
+		var wg sync.WaitGroup
+		for g := range goroutines {
+			wg.Go(func() {
+				rng := newRand(uint64(g))
+				for range rounds {
+					if r := s.Pick(bg, "/s/m", rng.Uint64()); r.Outcome == Picked {
+						picks[r.Index].Add(1)
+						states[r.Index].Finish(CallOK)
+					} else {
+						t.Errorf("outcome %d", r.Outcome)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		want := make([]int64, len(states))
+		for i := range c.groups {
+			g := &c.groups[i]
+			for n := range g.cursor.issued.Load() {
+				want[g.first+int32(g.schedule.At(n))]++
+			}
+			for i := range g.cursor.stripes.Load().list {
+				positions := g.cursor.stripes.Load().list[i].positions.Load()
+				for k := range positions & leftMask {
+					want[g.first+int32(g.schedule.At(positions>>8+k))]--
+				}
+			}
+		}
+		for i := range want {
+			if got := picks[i].Load(); got != want[i] {
+				t.Errorf("flat %v: endpoint %d was picked %d times, want %d", flat, i, got, want[i])
+			}
+		}
+		total := LoadSnapshot{}
+		for i := range w.states[0].Localities {
+			n := w.states[0].Localities[i].Load.Snapshot()
+			total.Issued, total.OK = total.Issued+n.Issued, total.OK+n.OK
+		}
+		if n := uint64(goroutines * rounds); total != (LoadSnapshot{Issued: n, OK: n}) || w.breakers[0].InFlight() != 0 {
+			t.Errorf("flat %v: counts are %+v and %d in flight, want %d and 0", flat, total, w.breakers[0].InFlight(), n)
+		}
+	}
+}
+
+// TestStripedSnapshot reads the counts while goroutines count. InProgress is never negative, and Issued is at most the positions of
+// a batch for each goroutine too high.
+func TestStripedSnapshot(t *testing.T) {
+	const goroutines = 4
+	rounds := 50_000
+	if testing.Short() || raceEnabled {
+		rounds = 5000
+	}
+	var (
+		l       Load
+		calls   sync.WaitGroup
+		stopped atomic.Bool
+		reader  sync.WaitGroup
+	)
+	l.stripe(2)
+	for g := range goroutines {
+		calls.Go(func() {
+			for i := range rounds {
+				if l.striped.Load() == 0 {
+					l.stripe(2)
+				}
+				l.issue()
+				l.finish(CallResult((g + i) % 4))
+			}
+		})
+	}
+	reader.Go(func() {
+		for !stopped.Load() {
+			if s := l.Snapshot(); s.InProgress > goroutines*(batch+uint64(rounds)) {
+				t.Errorf("negative: %+v", s)
+				return
+			}
+		}
+	})
+	calls.Wait()
+	stopped.Store(true)
+	reader.Wait()
+	if s := l.Snapshot(); s.InProgress != 0 || s.Issued != uint64(goroutines*rounds*3/4) {
+		t.Errorf("at rest: %+v, want %d issued", s, goroutines*rounds*3/4)
+	}
+}
