@@ -4,9 +4,11 @@
 package hostile
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -14,26 +16,37 @@ import (
 )
 
 var (
-	duration = flag.Duration("hostile", 0, "how long each server goes on; 0 is a single response")
+	duration = flag.Duration("hostile", 0, "how long each server sends without a pause; 0 means a few small responses")
+	reduced  = flag.Int("hostile.divisor", 8, "the divisor of all sizes without -hostile")
 	only     = flag.String("hostile.only", "", "a part of the names of the servers to run")
 )
 
 // Bounds that hold for all servers.
 const (
-	// A client allocates so many bytes for each byte of a response, and slack besides, which
-	// is for gRPC and for the test itself. About a third of it is live at the peak.
+	// A client allocates and retains so many bytes for each byte of a response, and slack
+	// besides, which is for gRPC and for the test itself.
 	usualAllocated = 60
+	usualRetained  = 50
 	slack          = 4 << 20
 	longestLine    = 8 << 10 // of the log
-	closing        = 10 * time.Second
+	closing        = 20 * time.Second
+	// A mutex is held for so long at most because of a response of 1 MiB, or a smaller one.
+	longestLock = 50 * time.Millisecond
 )
 
-// TestHostile sends each server's largest response once, and limits the bytes that the client
-// allocates for it, its lines in the log, and the time until it is closed. With -hostile it
-// prints a table of the cost of continuous misbehavior, and checks nothing else.
+// TestHostile has each server send versions of an eighth of its size, and limits the bytes that the
+// client allocates and retains, the times that it holds mutexes, its lines in the log, and the time
+// until it is closed. With -hostile the versions have their size, responses without a pause follow,
+// and the test prints a table.
 func TestHostile(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
+	}
+	// The probes of locks must not wait for a processor of the runtime.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0))))
+	divisor, versions := *reduced, 1
+	if *duration > 0 {
+		divisor, versions = 1, 3
 	}
 	var table strings.Builder
 	table.WriteString(head)
@@ -45,30 +58,74 @@ func TestHostile(t *testing.T) {
 			if *duration == 0 && s.silent {
 				t.Skip("there is no single response")
 			}
-			f := measure(t, s, *duration)
-			if *duration == 0 {
-				f.check(t, s)
+			if testing.Short() && s.delta && s.typ != lds {
+				t.Skip("decoding and applying do not depend on the variant")
+			}
+			divisor, versions := divisor, versions
+			if s.large {
+				versions = 1
+			}
+			f := measure(t, s, divisor, versions, *duration)
+			f.check(t, s)
+			if *duration > 0 && !s.large && f.cpu > worthComparing {
+				s.checkLinear(t, divisor)
 			}
 			table.WriteString(f.row(s))
+			t.Log("\n" + f.row(s))
 		})
 	}
 	t.Log("\n" + table.String())
 }
 
+// Versions that take less CPU time than worthComparing are not compared with others.
+const worthComparing = 40 * time.Millisecond
+
+// mostForFour is how much more CPU time a version of four times the size takes at most: 16 would be
+// quadratic, and collections of garbage are more expensive in a larger heap.
+const mostForFour = 8
+
+// checkLinear compares the CPU time for a version with that for a quarter of it. The shortest of several
+// times count, since load of the machine and collections of garbage add to them.
+func (s *scenario) checkLinear(t *testing.T, divisor int) {
+	subjects := []*subject{connect(t, s, divisor), connect(t, s, 4*divisor)}
+	least := []cpuSeconds{time.Hour, time.Hour}
+	for i := range 8 {
+		for k, c := range subjects {
+			if cpu := c.step(); i > 0 { // the first is not followed by the work of releasing another
+				least[k] = min(least[k], cpu)
+			}
+		}
+		if i > 1 && least[0] < mostForFour*least[1] {
+			break
+		}
+	}
+	if least[0] > mostForFour*least[1] {
+		t.Errorf("a version takes %v of CPU time, and a quarter of it %v, want %d times more at most", least[0], least[1], mostForFour)
+	}
+	for _, c := range subjects {
+		if err := c.cc.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // head begins the table of SECURITY.md.
-const head = "| server | response | allocated per byte | heap at the peak, per byte | CPU, of one core | longest text | lock | close |\n|---|---|---|---|---|---|---|---|\n"
+const head = "| server | response | allocated per byte | retained per byte | heap at the peak, per byte | CPU for a response | CPU, of one core | longest text | lock | close |\n|---|---|---|---|---|---|---|---|---|---|\n"
 
 // row returns the figures as a row of the table.
 func (f *figures) row(s *scenario) string {
-	perByte := ""
-	if f.largest >= 64<<10 {
-		perByte = fmt.Sprintf(", %.0f", f.perByte(f.heap))
+	perByte := func(n uint64) string {
+		if f.largest < 64<<10 {
+			return ""
+		}
+		return fmt.Sprintf(", %.0f", f.perByte(n))
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s%s | %.0f %% | %s | %.0f ms | %.1f s |\n", s.name, size(f.largest), s.bound(), size(int64(f.heap)), perByte,
-		100*f.cpu, size(f.longest), f.lock.Seconds()*1000, f.closing.Seconds())
+	return fmt.Sprintf("| %s | %s | %s | %s | %s%s | %.0f ms | %.0f %% | %s | %.0f ms | %.1f s |\n", s.name, size(f.largest), s.bound(s.allocates()), s.bound(s.retains()), size(int64(f.peak)), perByte(f.peak),
+		f.cpu.Seconds()*1000, 100*f.share, size(f.longest), f.lock.longest().Seconds()*1000, f.closing.Seconds())
 }
 
-// allocates returns how many bytes the client allocates at most for each byte of a response.
+// allocates and retains return how many bytes the client allocates and retains at most for each
+// byte of a response.
 func (s *scenario) allocates() float64 {
 	if s.allocated == 0 {
 		return usualAllocated
@@ -76,15 +133,27 @@ func (s *scenario) allocates() float64 {
 	return s.allocated
 }
 
-// bound is allocates for the table.
-func (s *scenario) bound() string {
+func (s *scenario) retains() float64 {
+	if s.retained == 0 {
+		return usualRetained
+	}
+	return s.retained
+}
+
+// longestLock returns for how long the client holds a mutex at most because of a response of a size.
+func (s *scenario) longestLock(size int64) cpuSeconds {
+	return time.Duration(float64(cmp.Or(s.lock, longestLock)) * max(1, float64(size)/(1<<20)))
+}
+
+// bound returns a bound for the table.
+func (s *scenario) bound(n float64) string {
 	if s.silent {
 		return "-"
 	}
-	return fmt.Sprintf("≤ %.0f", s.allocates())
+	return fmt.Sprintf("≤ %.0f", n)
 }
 
-// TestTable: SECURITY.md has a row for each server, with the bound that TestHostile checks.
+// TestTable: SECURITY.md has a row for each server, with the bounds that TestHostile checks.
 func TestTable(t *testing.T) {
 	text, err := os.ReadFile("../../xds/SECURITY.md")
 	if err != nil {
@@ -94,12 +163,12 @@ func TestTable(t *testing.T) {
 	section, _, _ = strings.Cut(section, "\n\n")
 	var got, want []string
 	for line := range strings.Lines(section) {
-		if cells := strings.Split(line, " | "); len(cells) > 3 {
-			got = append(got, cells[0]+" | "+cells[2])
+		if cells := strings.Split(line, " | "); len(cells) > 4 {
+			got = append(got, strings.Join([]string{cells[0], cells[2], cells[3]}, " | "))
 		}
 	}
 	for _, s := range scenarios() {
-		want = append(want, "| "+s.name+" | "+s.bound())
+		want = append(want, "| "+s.name+" | "+s.bound(s.allocates())+" | "+s.bound(s.retains()))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("servers and bounds are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -116,18 +185,24 @@ func size(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// check compares the figures of a single response with their bounds.
+// check compares the figures with their bounds.
 func (f *figures) check(t *testing.T, s *scenario) {
-	if limit := s.allocates()*float64(f.bytes) + slack; float64(f.allocated) > limit {
-		t.Errorf("%d bytes were allocated for %d of responses, want %.0f at most", f.allocated, f.bytes, limit)
+	if limit := s.allocates()*float64(f.bytes) + float64(s.besides*f.responses+slack); float64(f.allocated) > limit && *duration == 0 {
+		t.Errorf("%d bytes were allocated for %d of responses (%.0f for each), want %.0f at most", f.allocated, f.bytes, float64(f.allocated)/float64(f.bytes), limit)
 	}
-	if f.kept > slack {
-		t.Errorf("%d bytes are kept by a client that is closed", f.kept)
+	if limit := s.retains()*float64(f.largest) + float64(s.besides+slack); float64(f.retained) > limit {
+		t.Errorf("%d bytes are retained for a version of %d (%.0f for each), want %.0f at most", f.retained, f.largest, f.perByte(f.retained), limit)
+	}
+	if limit := s.longestLock(f.largest); f.lock.longest() > limit {
+		t.Errorf("a call waited for the mutex of the XdsClient for %v of CPU time, or for the one of the balancer for %v, want %v at most", f.lock.client, f.lock.balancer, limit)
+	}
+	if f.kept > 2*slack {
+		t.Errorf("%d bytes are kept by a channel that is closed", f.kept)
 	}
 	if f.longest > longestLine {
 		t.Errorf("an error or a line of the log has %d bytes, want %d at most", f.longest, longestLine)
 	}
 	if f.closing > closing {
-		t.Errorf("the client was closed after %v, want %v at most", f.closing, closing)
+		t.Errorf("the channel was closed after %v, want %v at most", f.closing, closing)
 	}
 }

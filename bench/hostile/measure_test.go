@@ -4,6 +4,7 @@
 package hostile
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -12,29 +13,44 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
 	"github.com/xdslb/xdslb/bench/cputime"
-	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds"
-	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
 // figures are the costs of a server for the client.
 type figures struct {
-	served
-	allocated uint64        // bytes
-	heap      uint64        // bytes at the peak, minus the initial ones
-	kept      uint64        // bytes when the client is closed
-	cpu       float64       // of one core
-	lines     int64         // in the log
-	longest   int64         // of them, in bytes
-	lock      time.Duration // the longest call of Client.Waiting
-	closing   time.Duration // until all goroutines have ended
+	served               // since the server misbehaves
+	allocated uint64     // bytes
+	retained  uint64     // bytes after the first version, minus those before
+	kept      uint64     // bytes when the channel is closed
+	lock      lock       // by a version
+	cpu       cpuSeconds // for a version, at least
+	longest   int64      // line of the log or error of an RPC, in bytes
+	closing   time.Duration
+
+	// While responses come without a pause.
+	peak  uint64 // heap, minus the initial one
+	share float64
 }
 
-// perByte returns n for each byte of the largest response.
+// cpuSeconds is time of processors.
+type cpuSeconds = time.Duration
+
+// lock has the longest times of the process's processors that a call waited for a mutex, of the
+// versions with the shortest. Other processes do not count.
+type lock struct{ client, balancer cpuSeconds }
+
+func (l lock) longest() cpuSeconds { return max(l.client, l.balancer) }
+
+// perByte returns n for each byte of a version.
 func (f *figures) perByte(n uint64) float64 { return float64(n) / float64(max(f.largest, 1)) }
 
-// A lineCounter is a log that counts lines.
+// A lineCounter is a log that measures lines.
 type lineCounter struct{ lines, longest atomic.Int64 }
 
 func (l *lineCounter) Write(b []byte) (int, error) {
@@ -43,77 +59,126 @@ func (l *lineCounter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// noWatcher ignores configurations and counts the longest error as a line.
-type noWatcher struct{ *lineCounter }
-
-func (noWatcher) Update(*picker.Config) {}
-func (w noWatcher) Error(err error) {
-	w.longest.Store(max(int64(len(err.Error())), w.longest.Load()))
+// subject is a channel and its server.
+type subject struct {
+	*testing.T
+	scenario *scenario
+	server   *child
+	cc       *grpc.ClientConn
+	client   *xds.Client // of cc
+	log      lineCounter
 }
 
-// measure has a client watch a target of the server for a time, or until it has answered the
-// only response.
-func measure(t *testing.T, s *scenario, d time.Duration) (f figures) {
+// connect opens a channel to a server's target.
+func connect(t *testing.T, s *scenario, divisor int) *subject {
 	t.Helper()
-	once := d == 0
-	server := start(t, s, once)
-	cfg, err := bootstrap.Parser{}.Parse("hostile", fmt.Appendf(nil, `{"xds_servers": [{"server_uri": "passthrough:///%s", "channel_creds": [{"type": "insecure"}]}], "node": {"id": "n"}}`, server.addr))
+	c := &subject{T: t, scenario: s, server: start(t, s, divisor)}
+	cc, err := integrate.Config{
+		Bootstrap: fmt.Appendf(nil, `{"xds_servers": [{"server_uri": "passthrough:///%s", "channel_creds": [{"type": "insecure"}]}], "node": {"id": "n"}}`, c.server.addr),
+		Logger:    slog.New(slog.NewTextHandler(&c.log, nil)),
+		Linger:    -1,
+		Delta:     s.delta,
+	}.NewClient("xds:///l", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var log lineCounter
-	goroutines := runtime.NumGoroutine()
-	before := memory(true)
-	client := xds.Acquire(cfg, xds.Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Linger: -1, Delta: s.delta})
-	cancel := viewOf(client).Watch("l", "l", noWatcher{&log})
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && !s.ends && server.counts(t).responses == 0; {
-		time.Sleep(10 * time.Millisecond) // a response may take long to build
-	}
-	began, used := time.Now(), cputime.Process()
-	stop := sample(client, &f)
-	for end := began.Add(max(d, time.Minute)); time.Now().Before(end) && (once || time.Since(began) < d); time.Sleep(10 * time.Millisecond) {
-		if f.served = server.counts(t); once && (f.answers > 0 || s.refused && f.requests > 1) {
-			break
+	c.cc = cc
+	t.Cleanup(func() {
+		if c.cc != nil {
+			_ = c.cc.Close()
+		}
+	})
+	cc.Connect()
+	if !s.absent {
+		if err := c.call(); err != nil {
+			t.Fatal(err)
 		}
 	}
-	f.served = server.counts(t)
-	stop()
-	f.cpu = (cputime.Process() - used).Seconds() / time.Since(began).Seconds()
-	f.heap -= min(before.heap, f.heap)
-
-	ended := time.Now()
-	cancel()
-	client.Release()
-	for runtime.NumGoroutine() > goroutines && time.Since(ended) < 20*time.Second {
-		time.Sleep(time.Millisecond)
+	for c.client == nil {
+		for _, client := range xds.Clients() {
+			c.client = client
+		}
 	}
-	f.closing = time.Since(ended)
-	t.Logf("%d responses, %d requests, %d NACKs, %d lines of log", f.responses, f.requests, f.nacks, f.lines)
-	after := memory(true)
-	f.allocated, f.kept = after.allocated-before.allocated, after.heap-min(before.heap, after.heap)
-	f.lines, f.longest = log.lines.Load(), log.longest.Load()
-	return f
+	c.settle()
+	return c
 }
 
-// viewOf returns the view of the client with which the scenarios watch.
-func viewOf(c *xds.Client) xds.View {
-	return c.View(nil, "").With(xds.TargetOptions{DropDeleted: true})
+// call makes an RPC.
+func (c *subject) call() error {
+	ctx, cancel := context.WithTimeout(c.Context(), 2*time.Minute)
+	defer cancel()
+	_, err := testgrpc.NewTestServiceClient(c.cc).EmptyCall(ctx, &testgrpc.Empty{})
+	if err != nil {
+		c.log.longest.Store(max(int64(len(err.Error())), c.log.longest.Load()))
+	}
+	return err
 }
 
-// sample looks at the heap and at the client's lock until stop is called.
-func sample(client *xds.Client, f *figures) (stop func()) {
+// step has the server send a version, and returns when the client has handled it, with the time of
+// processors that this took. If the machine is so busy that the process does not run, it may return
+// earlier, and the time is too short.
+func (c *subject) step() cpuSeconds {
+	c.Helper()
+	before := c.server.do(c.T, count)
+	used := cputime.Process()
+	c.server.do(c.T, step)
+	for end := time.Now().Add(2 * time.Minute); !c.scenario.silent; time.Sleep(5 * time.Millisecond) {
+		now := c.server.do(c.T, count)
+		if now.answers > before.answers || c.scenario.refused && now.requests > before.requests {
+			break
+		}
+		if time.Now().After(end) {
+			c.Fatal("the client has not answered a response within two minutes")
+		}
+	}
+	c.settle()
+	return cputime.Process() - used
+}
+
+// settle waits until the process uses hardly any time of processors.
+func (c *subject) settle() {
+	const window = 40 * time.Millisecond
+	for quiet, end := 0, time.Now().Add(2*time.Minute); quiet < 3 && time.Now().Before(end); {
+		used := cputime.Process()
+		time.Sleep(window)
+		quiet++
+		if cputime.Process()-used > window/4 {
+			quiet = 0
+		}
+	}
+}
+
+// probed is step while a goroutine measures how long calls wait for mutexes.
+func (c *subject) probed() (l lock) {
+	canceled, cancel := context.WithCancel(c.Context())
+	cancel()
+	stop := repeat(func() {
+		l.client = max(l.client, during(func() { _ = c.client.View(nil, "").Waiting("other", "other") }))
+		l.balancer = max(l.balancer, during(func() { _ = integrate.WaitReady(canceled, c.cc, "/other/other") }))
+	})
+	defer stop()
+	c.step()
+	return l
+}
+
+// during returns the time of processors that passes during a call.
+func during(call func()) cpuSeconds {
+	before := cputime.Process()
+	call()
+	return cputime.Process() - before
+}
+
+// repeat calls f in a goroutine until stop is called.
+func repeat(f func()) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
-			f.heap = max(f.heap, memory(false).heap)
-			begin := time.Now()
-			_ = viewOf(client).Waiting("l", "l")
-			f.lock = max(f.lock, time.Since(begin))
+			f()
 			select {
 			case <-done:
 				return
-			case <-time.After(time.Millisecond):
+			case <-time.After(2 * time.Millisecond):
 			}
 		}
 	}()
@@ -123,8 +188,92 @@ func sample(client *xds.Client, f *figures) (stop func()) {
 	}
 }
 
+// measure has a channel handle some versions one after the other, and then responses without a
+// pause for a time, if it is not 0.
+func measure(t *testing.T, s *scenario, divisor, versions int, d time.Duration) (f figures) {
+	t.Helper()
+	goroutines := runtime.NumGoroutine()
+	empty := memory(true)
+	c := connect(t, s, divisor)
+	initial, before := c.server.do(t, count), memory(true)
+	first := c.probed()
+	if !s.fails {
+		if err := c.call(); err != nil {
+			t.Errorf("an RPC after the first version: %v", err)
+		}
+		c.settle()
+	}
+	f.retained = memory(true).heap
+	f.retained -= min(before.heap, f.retained)
+	limit := s.longestLock(c.server.do(t, count).largest)
+	for i := 0; i < versions || i < 10 && f.lock.longest() > limit; i++ { // other work of the process may add to a version
+		l := c.probed()
+		if i == 0 || l.longest() < f.lock.longest() {
+			f.lock = l
+		}
+	}
+	for i := range versions {
+		cpu := c.step()
+		if i == 0 || cpu < f.cpu {
+			f.cpu = cpu
+		}
+	}
+	if d > 0 {
+		c.flood(d, &f)
+		f.peak -= min(before.heap, f.peak)
+	}
+	f.served = c.server.do(t, count).since(initial)
+	f.allocated = memory(false).allocated - before.allocated
+	if err := c.call(); err != nil && !s.fails {
+		t.Errorf("an RPC at the end: %v", err)
+	}
+	f.closing = c.close(goroutines)
+	t.Logf("%d responses, %d requests, %d NACKs, %d lines of log; lock of the client %v, of the balancer %v, %v and %v by the first version; CPU per version %v", f.responses, f.requests, f.nacks, c.log.lines.Load(), f.lock.client, f.lock.balancer, first.client, first.balancer, f.cpu)
+	after := memory(true)
+	f.kept = after.heap - min(empty.heap, after.heap)
+	f.longest = c.log.longest.Load()
+	return f
+}
+
+// flood has the server send without a pause for a time.
+func (c *subject) flood(d time.Duration, f *figures) {
+	c.server.do(c.T, flood)
+	stop := repeat(func() { f.peak = max(f.peak, memory(false).heap) })
+	began, used := time.Now(), cputime.Process()
+	time.Sleep(d)
+	stop()
+	f.share = (cputime.Process() - used).Seconds() / time.Since(began).Seconds()
+}
+
+// close closes the channel and waits until there are only so many goroutines. It returns how long
+// that takes.
+func (c *subject) close(goroutines int) time.Duration {
+	began := time.Now()
+	if err := c.cc.Close(); err != nil {
+		c.Error(err)
+	}
+	c.cc, c.client = nil, nil // so that the memory can be collected
+	for runtime.NumGoroutine() > goroutines && time.Since(began) < 2*closing {
+		time.Sleep(time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// since returns the counts since earlier ones.
+func (s served) since(earlier served) served {
+	s.requests -= earlier.requests
+	s.answers -= earlier.answers
+	s.nacks -= earlier.nacks
+	s.responses -= earlier.responses
+	s.bytes -= earlier.bytes
+	return s
+}
+
 // use is of memory, in bytes.
 type use struct{ heap, allocated uint64 }
+
+// most is the memory with which the process ends, so that a defect does not take the machine's.
+const most = 12 << 30
 
 // memory returns the use of memory at the moment, of live objects only if collect is true.
 func memory(collect bool) use {
@@ -135,5 +284,8 @@ func memory(collect bool) use {
 	}
 	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(samples)
+	if samples[0].Value.Uint64() > most {
+		panic("too much memory")
+	}
 	return use{samples[0].Value.Uint64(), samples[1].Value.Uint64()}
 }

@@ -6,17 +6,15 @@ package hostile
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
@@ -31,56 +29,86 @@ import (
 
 const lds, rds, cds, eds = xdstest.LDS, xdstest.RDS, xdstest.CDS, xdstest.EDS
 
-// A scenario is a server that misbehaves about one type of resources.
+// A scenario is a server that misbehaves about one type of resources, after it has served those of
+// a normal target.
 type scenario struct {
 	name     string
 	delta    bool
 	typ      string // LDS unless set
 	response func(i int) proto.Message
-	each     func(r request) bool // requests that are answered; nil: responses come without a pause
-	pause    time.Duration        // or with this one
-	ends     bool                 // each stream ends at once
-	silent   bool                 // the client has nothing to answer
-	refused  bool                 // the client ends the stream instead of an answer
+	with     map[string]func(i int) []proto.Message // resources of other types, instead of the normal ones
+	each     func(r request) bool                   // requests that are answered; nil: responses come without a pause
+	pause    time.Duration                          // or with this one
+	ends     bool                                   // each stream ends at once
+	silent   bool                                   // the client has nothing to answer
+	refused  bool                                   // the client ends the stream instead of an answer
+	absent   bool                                   // the normal resource of the type is not sent before
+	more     bool                                   // names that are subscribed to later are answered
+	fails    bool                                   // RPCs fail afterwards
 	options  []grpc.ServerOption
 
-	// allocated is how many bytes the client allocates at most for each byte of a single
-	// response; 0 is usualAllocated.
-	allocated float64
+	// Bounds that are not usualAllocated, usualRetained and longestLock: the bytes that the client
+	// allocates and retains for each byte of a response, those that it retains besides, whatever the
+	// size of a response, and the time that it holds a mutex for each MiB of a response.
+	allocated, retained float64
+	besides             int64
+	lock                cpuSeconds
+	large               bool // takes too long to be repeated
 }
 
-// normal returns the response of a type that the scenario is not about.
+// normal returns the response of a type that the scenario is not about, or nil.
 func (s *scenario) normal(typ string) proto.Message {
-	resources := map[string]proto.Message{
-		lds: xdstest.Listener("l", "r"), rds: xdstest.RouteConfig("r", xdstest.Route("", "c")), cds: xdstest.Cluster("c", "e"),
-		eds: xdstest.Endpoints("e", xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: netip.MustParseAddrPort("127.0.0.1:1")}}}),
+	switch typ {
+	case lds:
+		return s.message(lds, 0, xdstest.Listener("l", "r"))
+	case rds:
+		return s.message(rds, 0, xdstest.RouteConfig("r", xdstest.Route("", "c")))
+	case cds:
+		return s.message(cds, 0, xdstest.Cluster("c", "e"))
+	case eds:
+		return s.message(eds, 0, xdstest.Endpoints("e", xdstest.Locality{Endpoints: []xdstest.Endpoint{backend}}))
 	}
-	m := resources[typ]
-	if m == nil {
-		return nil
-	}
-	return s.whole(typ, 0, m)
+	return nil
 }
 
-// names of the target's resources, by type.
-var names = map[string]string{lds: "l", rds: "r", cds: "c", eds: "e"}
-
-// whole returns response i with one resource of the target.
-func (s *scenario) whole(typ string, i int, m proto.Message) proto.Message {
-	return s.packed(typ, i, pack(m))
+// message returns response i with resources.
+func (s *scenario) message(typ string, i int, resources ...proto.Message) proto.Message {
+	var names []string
+	var list []*anypb.Any
+	for _, m := range resources {
+		names, list = append(names, nameOf(m)), append(list, pack(m))
+	}
+	return s.packed(typ, i, names, list)
 }
 
-func (s *scenario) packed(typ string, i int, m *anypb.Any) proto.Message {
-	if s.delta {
-		return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ, Nonce: fmt.Sprint(i), Resources: []*discoveryv3.Resource{{Name: names[typ], Version: fmt.Sprint(i), Resource: m}}}
+func nameOf(m proto.Message) string {
+	if e, ok := m.(*endpointv3.ClusterLoadAssignment); ok {
+		return e.ClusterName
 	}
-	return &discoveryv3.DiscoveryResponse{TypeUrl: typ, VersionInfo: fmt.Sprint(i), Nonce: fmt.Sprint(i), Resources: []*anypb.Any{m}}
+	return m.(interface{ GetName() string }).GetName()
+}
+
+func (s *scenario) packed(typ string, i int, names []string, list []*anypb.Any) proto.Message {
+	// The version of the state of the world is never that of a normal response.
+	if !s.delta {
+		return &discoveryv3.DiscoveryResponse{TypeUrl: typ, VersionInfo: fmt.Sprint("v", i), Nonce: fmt.Sprint("n", i), Resources: list}
+	}
+	m := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ, Nonce: fmt.Sprint("n", i)}
+	for k, name := range names {
+		m.Resources = append(m.Resources, &discoveryv3.Resource{Name: name, Version: fmt.Sprint("v", i), Resource: list[k]})
+	}
+	return m
+}
+
+// one returns response i with an encoded resource of the target's Listener.
+func (s *scenario) one(i int, m *anypb.Any) proto.Message {
+	return s.packed(lds, i, []string{"l"}, []*anypb.Any{m})
 }
 
 // many returns a response of n resources without names that the client watches.
 func (s *scenario) many(i, n int, resource *anypb.Any, named func(k int) *discoveryv3.Resource) proto.Message {
 	if n > 1 {
-		n /= shrink
+		n = atMost(n)
 	}
 	if s.delta {
 		list := make([]*discoveryv3.Resource, n)
@@ -103,14 +131,21 @@ func pack(m proto.Message) *anypb.Any {
 // invalid is a Listener whose api_listener is of no type.
 var invalid = &anypb.Any{TypeUrl: lds, Value: []byte{10, 1, 'l', 0x9a, 1, 2, 10, 0}}
 
-// A child that sends a single response uses an eighth of the size: figures per byte are
-// unchanged.
-var shrink = map[bool]int{false: 1, true: 8}[os.Getenv(onceVariable) != ""]
+// divisor is that of all sizes. Figures per byte hardly depend on it.
+var divisor = func() int {
+	if n, err := strconv.Atoi(os.Getenv(divisorVariable)); err == nil {
+		return n
+	}
+	return 1
+}()
+
+// atMost returns a number of elements at most, which is used undivided if there is no divisor.
+func atMost(n int) int { return max(n/divisor, 1) }
 
 var text = sync.OnceValue(func() string { return strings.Repeat("x", 60<<20) })
 
-// big returns a text of n bytes, or of an eighth.
-func big(n int) string { return text()[:n/shrink] }
+// big returns a text of n bytes at most.
+func big(n int) string { return text()[:atMost(n)] }
 
 // scenarioOf returns the scenario with a name.
 func scenarioOf(name string) *scenario {
@@ -122,9 +157,10 @@ func scenarioOf(name string) *scenario {
 	return all[i]
 }
 
-// scenarios returns all of them: dense resources of each type, and servers that misbehave in
-// either variant of ADS.
+// scenarios returns all of them: products, and dense resources of each type and servers that misbehave
+// in either variant of ADS.
 func scenarios() (list []*scenario) {
+	list = productScenarios()
 	for _, delta := range []bool{false, true} {
 		for _, s := range slices.Concat(denseScenarios(), bothScenarios()) {
 			s.delta, s.name = delta, s.name+map[bool]string{false: ", state of the world", true: ", incremental"}[delta]
@@ -144,54 +180,6 @@ func scenarios() (list []*scenario) {
 	return list
 }
 
-// dense returns a scenario of one valid or invalid resource, which grows as a server likes.
-func dense(name, typ string, allocated float64, m func() proto.Message) *scenario {
-	s := &scenario{name: name, typ: typ, allocated: allocated, pause: 100 * time.Millisecond}
-	one := sync.OnceValue(func() *anypb.Any { return pack(m()) })
-	s.response = func(i int) proto.Message { return s.packed(typ, i, one()) }
-	return s
-}
-
-func denseScenarios() []*scenario {
-	hosts := func(n int, host *routev3.VirtualHost) *routev3.RouteConfiguration {
-		return &routev3.RouteConfiguration{Name: "r", VirtualHosts: slices.Repeat([]*routev3.VirtualHost{host}, n/shrink)}
-	}
-	routes := func(n int, r *routev3.Route) *routev3.RouteConfiguration {
-		c := xdstest.RouteConfig("r")
-		c.VirtualHosts[0].Routes = slices.Repeat([]*routev3.Route{r}, n/shrink)
-		return c
-	}
-	return []*scenario{
-		dense("Listener of 500,000 empty virtual hosts", lds, 90, func() proto.Message { return testplane.InlineListener("l", hosts(500_000, &routev3.VirtualHost{})) }),
-		dense("RouteConfiguration of 500,000 empty virtual hosts", rds, 90, func() proto.Message { return hosts(500_000, &routev3.VirtualHost{}) }),
-		dense("RouteConfiguration of 500,000 empty routes", rds, 130, func() proto.Message { return routes(500_000, &routev3.Route{}) }),
-		dense("Listener of 260,000 empty HTTP filters", lds, 300, func() proto.Message {
-			return &listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: pack(&hcmv3.HttpConnectionManager{
-				HttpFilters: slices.Repeat([]*hcmv3.HttpFilter{{}}, 260_000/shrink),
-			})}}
-		}),
-		dense("RouteConfiguration of 100,000 routes", rds, 200, func() proto.Message { return routes(100_000, xdstest.Route("/", "c")) }),
-		dense("RouteConfiguration of 60 MiB of routes", rds, 200, func() proto.Message { return routes(60<<20/12, xdstest.Route("/", "c")) }),
-		dense("Cluster of 500,000 empty metric names", cds, 0, func() proto.Message {
-			c := xdstest.Cluster("c", "e")
-			c.LrsReportEndpointMetrics = make([]string, 500_000/shrink)
-			return c
-		}),
-		dense("ClusterLoadAssignment of 500,000 empty endpoints", eds, 0, func() proto.Message {
-			c := xdstest.Endpoints("e", xdstest.Locality{})
-			c.Endpoints[0].LbEndpoints = slices.Repeat([]*endpointv3.LbEndpoint{{}}, 500_000/shrink)
-			return c
-		}),
-		dense("ClusterLoadAssignment of 100,000 endpoints", eds, 0, func() proto.Message {
-			l := xdstest.Locality{}
-			for i := range 100_000 / shrink {
-				l.Endpoints = append(l.Endpoints, xdstest.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1)})
-			}
-			return xdstest.Endpoints("e", l)
-		}),
-	}
-}
-
 // named returns Listener k of a delta response, with content.
 func named(k int, content *anypb.Any) *discoveryv3.Resource {
 	return &discoveryv3.Resource{Name: fmt.Sprintf("%07d", k), Resource: content}
@@ -206,12 +194,13 @@ func bothScenarios() []*scenario {
 	bad := func(r request) bool { return r.first || r.nack }
 	return []*scenario{
 		add("a NACK is answered by the same", func(s *scenario) {
-			s.each, s.response = bad, func(i int) proto.Message { return s.packed(lds, i, invalid) }
+			s.each, s.response = bad, func(i int) proto.Message { return s.one(i, invalid) }
 		}),
 		add("invalid resources without a pause", func(s *scenario) {
-			s.response = func(i int) proto.Message { return s.packed(lds, i, invalid) }
+			s.response = func(i int) proto.Message { return s.one(i, invalid) }
 		}),
 		add("empty responses without a pause", func(s *scenario) {
+			s.fails = true
 			s.response = func(i int) proto.Message {
 				if s.delta {
 					return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds, Nonce: fmt.Sprint(i)}
@@ -221,10 +210,11 @@ func bothScenarios() []*scenario {
 		}),
 		add("a Listener that changes without a pause", func(s *scenario) {
 			s.response = func(i int) proto.Message {
-				return s.whole(lds, i, testplane.InlineListener("l", xdstest.RouteConfig("r", xdstest.Route("", fmt.Sprint("c", i%2)))))
+				return s.message(lds, i, testplane.InlineListener("l", xdstest.RouteConfig("r", xdstest.Route(fmt.Sprint("/v", i%2), "c"), xdstest.Route("", "c"))))
 			}
 		}),
 		add("60 MiB that nobody requested", func(s *scenario) {
+			s.fails = true
 			s.allocated, s.pause = 8, 100*time.Millisecond
 			content := sync.OnceValue(func() *anypb.Any { return &anypb.Any{TypeUrl: lds, Value: raw("0000000", big(60<<20))} })
 			s.response = func(i int) proto.Message {
@@ -232,13 +222,14 @@ func bothScenarios() []*scenario {
 			}
 		}),
 		add("800,000 tiny resources", func(s *scenario) {
+			s.fails = true
 			tiny := func(k int) *anypb.Any { return &anypb.Any{TypeUrl: lds, Value: fmt.Appendf([]byte{10, 7}, "%07d", k)} }
 			s.response = func(i int) proto.Message {
 				if s.delta {
 					return s.many(i, 800_000, nil, func(k int) *discoveryv3.Resource { return named(k, tiny(k)) })
 				}
 				m := &discoveryv3.DiscoveryResponse{TypeUrl: lds, Nonce: fmt.Sprint(i)}
-				for k := range 780_000 / shrink {
+				for k := range atMost(780_000) {
 					m.Resources = append(m.Resources, tiny(k))
 				}
 				return m
@@ -257,6 +248,7 @@ func bothScenarios() []*scenario {
 			}
 		}),
 		add("one name 500,000 times", func(s *scenario) {
+			s.fails = true
 			content := &anypb.Any{TypeUrl: lds, Value: []byte{10, 1, 'l'}}
 			s.response = func(i int) proto.Message {
 				return s.many(i, 500_000, content, func(int) *discoveryv3.Resource { return &discoveryv3.Resource{Name: "l", Resource: content} })
@@ -264,7 +256,7 @@ func bothScenarios() []*scenario {
 		}),
 		add("1,000,000 errors about one name", func(s *scenario) {
 			s.response = func(i int) proto.Message {
-				list := make([]*discoveryv3.ResourceError, 1_000_000/shrink)
+				list := make([]*discoveryv3.ResourceError, atMost(1_000_000))
 				for k := range list {
 					list[k] = resourceError(k%2, fmt.Sprint(k))
 				}
@@ -276,17 +268,18 @@ func bothScenarios() []*scenario {
 			s.response = func(i int) proto.Message { return s.errors(i, resourceError(i%2, big(50<<20))) }
 		}),
 		add("a name of 20 MiB", func(s *scenario) {
+			s.fails = true
 			s.pause = 500 * time.Millisecond
-			s.response = func(i int) proto.Message { return s.whole(lds, i, xdstest.Listener("l", big(20<<20)+fmt.Sprint(i))) }
+			s.response = func(i int) proto.Message { return s.message(lds, i, xdstest.Listener("l", big(20<<20)+fmt.Sprint(i))) }
 		}),
 		add("10,000 new clusters in each version", func(s *scenario) {
-			s.allocated = 220
+			s.allocated, s.retained, s.lock = 250, 110, 500*time.Millisecond
 			s.response = func(i int) proto.Message {
 				c := xdstest.RouteConfig("r")
-				for k := range 10_000 / shrink {
+				for k := range atMost(10_000) {
 					c.VirtualHosts[0].Routes = append(c.VirtualHosts[0].Routes, xdstest.Route(fmt.Sprint("/", k), fmt.Sprint("c", i, "-", k)))
 				}
-				return s.whole(lds, i, testplane.InlineListener("l", c))
+				return s.message(lds, i, testplane.InlineListener("l", c))
 			}
 		}),
 		add("unknown types with URLs of 1 MiB", func(s *scenario) {
@@ -325,7 +318,7 @@ func (s *scenario) errors(i int, list ...*discoveryv3.ResourceError) proto.Messa
 // deltaScenarios returns the scenarios that exist only in incremental ADS.
 func deltaScenarios() []*scenario {
 	one := func(name string, each func(request) bool, r func(i int) *discoveryv3.Resource) *scenario {
-		return &scenario{name: name, each: each, response: func(i int) proto.Message {
+		return &scenario{name: name, each: each, fails: true, response: func(i int) proto.Message {
 			return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds, Nonce: fmt.Sprint(i), Resources: []*discoveryv3.Resource{r(i)}}
 		}}
 	}
@@ -336,8 +329,9 @@ func deltaScenarios() []*scenario {
 	removed := func(i int, names ...string) proto.Message {
 		return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds, Nonce: fmt.Sprint(i), RemovedResources: names}
 	}
+	never := func(s *scenario) *scenario { s.absent = true; return s }
 	return []*scenario{
-		{name: "a Listener is removed and created", response: func(i int) proto.Message {
+		{name: "a Listener is removed and created", fails: true, response: func(i int) proto.Message {
 			if i%2 == 0 {
 				return removed(i, "l")
 			}
@@ -346,18 +340,18 @@ func deltaScenarios() []*scenario {
 		one("a TTL of 1 ns", nil, func(i int) *discoveryv3.Resource {
 			return &discoveryv3.Resource{Name: "l", Version: fmt.Sprint(i), Ttl: durationpb.New(1), Resource: listener}
 		}),
-		one("heartbeats of what was never sent", nil, heartbeat),
-		one("a heartbeat for each subscription", func(r request) bool { return r.subscribes }, heartbeat),
-		{name: "each request is answered by a removal", each: func(request) bool { return true }, response: func(i int) proto.Message { return removed(i, "l") }},
-		{name: "2,000,000 removed names", response: func(i int) proto.Message {
-			list := make([]string, 2_000_000/shrink)
+		never(one("heartbeats of what was never sent", nil, heartbeat)),
+		never(one("a heartbeat for each subscription", func(r request) bool { return r.names > 0 }, heartbeat)),
+		{name: "each request is answered by a removal", fails: true, each: func(request) bool { return true }, response: func(i int) proto.Message { return removed(i, "l") }},
+		{name: "2,000,000 removed names", refused: true, response: func(i int) proto.Message {
+			list := make([]string, atMost(2_000_000))
 			for k := range list {
 				list[k] = fmt.Sprintf("%07d", k)
 			}
 			return removed(i, list...)
 		}},
 		one("100,000 aliases of 8 MiB", nil, func(i int) *discoveryv3.Resource {
-			aliases := make([]string, 100_000/shrink)
+			aliases := make([]string, atMost(100_000))
 			for k := range aliases {
 				aliases[k] = fmt.Sprint(k)
 			}
