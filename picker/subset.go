@@ -52,9 +52,9 @@ func (p Priority) Subset(k int, seed uint64) Priority {
 		n, _ := slices.BinarySearch(kept, first+all.Len())
 		if n < all.Len() {
 			var list persistent.Builder[Endpoint]
-			list.Grow(n)
+			list.Follow(EndpointList{}, n)
 			for _, index := range kept[:n] {
-				list.Add(*all.At(index - first))
+				list.Add(*all.At(index - first), -1)
 			}
 			l.Endpoints = list.List()
 		}

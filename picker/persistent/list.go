@@ -22,7 +22,7 @@ import (
 //
 // The next version copies only a chunk and the list of chunks, and Since finds the differences
 // between two versions by comparing one pointer per chunk. Two adjacent chunks together are
-// more than half full, so there are at most Len/21 + 1 chunks.
+// more than half full, except the last two, so there are at most Len/21 + 2 chunks.
 type List[T any] struct {
 	chunks []chunk[T]
 }
@@ -47,9 +47,9 @@ func (s span) Len() int { return s.To - s.From }
 // Of returns a list of items.
 func Of[T comparable](items ...T) List[T] {
 	var b Builder[T]
-	b.Grow(len(items))
+	b.Follow(List[T]{}, len(items))
 	for i := range items {
-		b.Add(items[i])
+		b.Add(items[i], -1)
 	}
 	return b.List()
 }
@@ -65,8 +65,8 @@ func (l List[T]) start(k int) int {
 	return l.chunks[k-1].end
 }
 
-// At returns an item, which must not be modified. O(1) in lists made by a Builder and in lists
-// whose items were replaced one for one, otherwise O(log Len).
+// At returns an item, which must not be modified. O(1) in lists whose items
+// were only ever replaced one for one, otherwise O(log Len).
 func (l List[T]) At(i int) *T {
 	k := i / maxChunk // no chunk is larger
 	if i >= l.chunks[k].end {
@@ -137,23 +137,38 @@ func (l List[T]) Since(other List[T]) iter.Seq2[span, span] {
 			return
 		}
 		a, b := other.chunks, l.chunks
-		k, m, n := 0, len(a), len(b)
-		for k < m && k < n && a[k].same(b[k]) {
-			k++
-		}
-		for m > k && n > k && a[m-1].same(b[n-1]) {
-			m, n = m-1, n-1
-		}
-		if m != n {
-			yield(other.span(k, m), l.span(k, n))
-			return
-		}
-		for ; k < m; k++ {
-			if !a[k].same(b[k]) && !yield(other.span(k, k+1), l.span(k, k+1)) {
+		k, n := 0, 0
+		for k < len(a) || n < len(b) {
+			i, j := nextCommon(a[k:], b[n:])
+			if i+j > 0 && !yield(other.span(k, k+i), l.span(n, n+j)) {
 				return
+			}
+			k, n = k+i+1, n+j+1
+		}
+	}
+}
+
+// nextCommon returns how many chunks of a and b are before the next one that both have. It looks
+// at four chunks of each, at chunks with the same index, and at the last ones, so Since takes
+// linear time.
+func nextCommon[T any](a, b []chunk[T]) (i, j int) {
+	for sum := range 7 {
+		for i := max(0, sum-3); i <= min(sum, 3); i++ {
+			if j := sum - i; i < len(a) && j < len(b) && a[i].same(b[j]) {
+				return i, j
 			}
 		}
 	}
+	for i := range min(len(a), len(b)) {
+		if a[i].same(b[i]) {
+			return i, i
+		}
+	}
+	i, j = len(a), len(b)
+	for i > 0 && j > 0 && a[i-1].same(b[j-1]) {
+		i, j = i-1, j-1
+	}
+	return i, j
 }
 
 func (c chunk[T]) same(as chunk[T]) bool { return &c.items[0] == &as.items[0] }
@@ -211,42 +226,88 @@ func (l *List[T]) add(items []T) {
 type Builder[T comparable] struct {
 	before List[T]
 	room   int // for items to come
+	k      int // the first chunk of before that may still be shared
 
-	list List[T] // full chunks; empty while they equal the first chunks of before
+	list List[T] // full chunks; empty while they are the first chunks of before
 	full int     // number of full chunks
+	last int     // size of the last one
 
 	// The chunk under construction is old[:n] while items is nil.
-	old   []T // the chunk of before at the same position
+	old   []T // the chunk of before that starts with the same item
 	items []T
 	n     int
 }
 
-// Follow makes the list share full chunks and the last chunk with an earlier list where their
-// items are equal, so shared chunks need no memory. If all items are equal, the list is the
-// earlier one. The earlier list should come from a Builder as well, since chunk boundaries of
-// other lists differ.
-func (b *Builder[T]) Follow(before List[T]) { b.before = before }
+// Follow makes the list share chunks with an earlier list where their items are equal, so shared
+// chunks need no memory. If all items are equal, the list is the earlier one. It reserves space
+// for n items.
+func (b *Builder[T]) Follow(before List[T], n int) { b.before, b.room = before, n }
 
-// Grow reserves space for up to n more items.
-func (b *Builder[T]) Grow(n int) { b.room = n }
-
-// Add appends an item.
-func (b *Builder[T]) Add(x T) {
-	if b.n == 0 {
-		if b.old = nil; b.full < len(b.before.chunks) {
-			b.old = b.before.chunks[b.full].items
+// Add appends an item, and reports whether it is the first one of a chunk. like is the index in
+// the earlier list of the item that x may be equal to, and is greater than those before; -1 if
+// there is no such item. Where one of the two lists has more items than the other, sharing continues with
+// the next chunk of the earlier list whose first item is like one of the new list.
+func (b *Builder[T]) Add(x T, like int) (first bool) {
+	if c := b.chunkAt(like); c != nil {
+		if b.n > 0 && b.mayPrecede(len(c)) {
+			b.seal()
+		}
+		if b.n == 0 {
+			b.old = c
 		}
 	}
+	first = b.n == 0
 	if b.items == nil && (b.n >= len(b.old) || b.old[b.n] != x) {
-		b.items = append(make([]T, 0, min(b.n+max(b.room, 1), maxChunk)), b.old[:b.n]...)
+		size := len(b.old)
+		if b.n >= size {
+			size = min(b.n+max(b.room, 1), maxChunk)
+		}
+		b.items = append(make([]T, 0, size), b.old[:b.n]...)
 	}
 	if b.items != nil {
 		b.items = append(b.items, x)
 	}
 	b.room--
-	if b.n++; b.n == maxChunk {
+	b.n++
+	if b.n == maxChunk || b.items == nil && b.n == len(b.old) && b.n > maxChunk/2 {
 		b.seal()
 	}
+	return first
+}
+
+// Share appends the items [i, j) of the earlier list. It returns false, and appends nothing, unless
+// they are a chunk, no later item has been shared already, and the new list would not have too small
+// a chunk before them.
+func (b *Builder[T]) Share(i, j int) bool {
+	c := b.chunkAt(i)
+	if len(c) != j-i || b.n > 0 && !b.mayPrecede(len(c)) || b.n == 0 && b.full > 0 && b.last+len(c) <= maxChunk/2 {
+		return false
+	}
+	if b.n > 0 {
+		b.seal()
+	}
+	b.old, b.n = c, len(c)
+	b.room -= len(c)
+	b.seal()
+	return true
+}
+
+// chunkAt returns the chunk of the earlier list that starts with item i, unless it or a later one
+// has been shared.
+func (b *Builder[T]) chunkAt(i int) []T {
+	for b.k < len(b.before.chunks) && b.before.start(b.k) < i {
+		b.k++
+	}
+	if b.k == len(b.before.chunks) || b.before.start(b.k) != i {
+		return nil
+	}
+	return b.before.chunks[b.k].items
+}
+
+// mayPrecede reports whether the chunk under construction, with a chunk of the given size after
+// it, would be large enough.
+func (b *Builder[T]) mayPrecede(size int) bool {
+	return b.n+size > maxChunk/2 && (b.full == 0 || b.last+b.n > maxChunk/2)
 }
 
 // seal completes the chunk under construction.
@@ -255,20 +316,26 @@ func (b *Builder[T]) seal() {
 	if !same && b.items == nil {
 		b.items = b.old[:b.n]
 	}
-	if !same && len(b.list.chunks) == 0 {
+	inPlace := same && len(b.list.chunks) == 0 && &b.before.chunks[b.full].items[0] == &b.old[0]
+	if !inPlace && len(b.list.chunks) == 0 {
 		more := (b.n + max(b.room, 0) + maxChunk - 1) / maxChunk
 		b.list.chunks = append(make([]chunk[T], 0, b.full+more), b.before.chunks[:b.full]...)
 	}
 	switch {
-	case !same && len(b.items) < cap(b.items):
-		b.list.add(slices.Clone(b.items))
-	case !same:
-		b.list.add(b.items)
-	case len(b.list.chunks) > 0:
+	case inPlace:
+	case same:
 		b.list.add(b.old)
+	case len(b.items) < cap(b.items):
+		b.list.add(slices.Clone(b.items))
+	default:
+		b.list.add(b.items)
+	}
+	if same && b.k < len(b.before.chunks) && &b.before.chunks[b.k].items[0] == &b.old[0] {
+		b.k++
 	}
 	b.full++
-	b.items, b.n = nil, 0
+	b.last = b.n
+	b.old, b.items, b.n = nil, nil, 0
 }
 
 // List returns the list.

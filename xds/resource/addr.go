@@ -61,3 +61,10 @@ func keyOf(addr netip.AddrPort) (k addrKey) {
 	binary.BigEndian.PutUint16(k[16:], addr.Port())
 	return k
 }
+
+// hash returns a hash for filters: it is fast, and easy to predict.
+func (k *addrKey) hash() uint64 {
+	h := binary.LittleEndian.Uint64(k[:])*0x9e3779b97f4a7c15 + binary.LittleEndian.Uint64(k[8:]) + uint64(k[16])<<8 + uint64(k[17])
+	h *= 0xd6e8feb86659fd93
+	return h ^ h>>32
+}

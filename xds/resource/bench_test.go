@@ -5,6 +5,7 @@ package resource
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -12,6 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/bench/cputime"
 )
 
 // lbEndpoint returns an endpoint with an IPv4 address made of n.
@@ -68,40 +71,39 @@ func encode(tb testing.TB, m proto.Message) []byte {
 }
 
 // BenchmarkDecodeEndpoints measures an EDS update: from the wire, and through proto.Unmarshal
-// and the oracle. With change=weight, two messages that differ in the weight of one endpoint
-// alternate, each decoded with the other as the previous version.
+// and the oracle. With change=all, prev is nil. Otherwise two messages alternate, each decoded with the
+// other as the previous version: they differ in the weight of one endpoint, in one endpoint in the
+// middle, in their order, in all weights or in all addresses.
 func BenchmarkDecodeEndpoints(b *testing.B) {
 	for _, kind := range []struct {
 		name     string
 		decorate func(int, *endpointv3.LbEndpoint)
 	}{{"plain", nil}, {"istio", workload}} {
-		for _, n := range []int{100, 10000} {
-			m := assignment(n, kind.decorate)
-			first := encode(b, m)
-			m.Endpoints[1].LbEndpoints[0].LoadBalancingWeight.Value++
-			second := encode(b, m)
+		for _, n := range []int{100, 5000, 10000} {
+			first := encode(b, assignment(n, kind.decorate))
 			suffix := fmt.Sprintf("/n=%d/metadata=%s", n, kind.name)
-			b.Run("impl=wire/change=all"+suffix, func(b *testing.B) {
-				b.ReportAllocs()
-				b.SetBytes(int64(len(first)))
-				for b.Loop() {
-					if _, err := DecodeEndpoints(first, nil); err != nil {
-						b.Fatal(err)
+			for _, change := range decodeChanges {
+				m := assignment(n, kind.decorate)
+				change.apply(m)
+				versions := [2][]byte{first, encode(b, m)}
+				b.Run("impl=wire/change="+change.name+suffix, func(b *testing.B) {
+					b.ReportAllocs()
+					b.SetBytes(int64(len(first)))
+					var prev *Endpoints
+					begin := cputime.Process()
+					for i := range b.N {
+						if change.name == "all" {
+							prev = nil
+						}
+						next, err := DecodeEndpoints(versions[i%2], prev)
+						if err != nil {
+							b.Fatal(err)
+						}
+						prev = next
 					}
-				}
-			})
-			b.Run("impl=wire/change=weight"+suffix, func(b *testing.B) {
-				b.ReportAllocs()
-				b.SetBytes(int64(len(first)))
-				var prev *Endpoints
-				for b.Loop() {
-					next, err := DecodeEndpoints(second, prev)
-					if err != nil {
-						b.Fatal(err)
-					}
-					prev, first, second = next, second, first
-				}
-			})
+					b.ReportMetric(float64((cputime.Process()-begin).Nanoseconds())/float64(b.N), "cpu-ns/op")
+				})
+			}
 			b.Run("impl=proto/change=all"+suffix, func(b *testing.B) {
 				b.ReportAllocs()
 				b.SetBytes(int64(len(first)))
@@ -114,4 +116,37 @@ func BenchmarkDecodeEndpoints(b *testing.B) {
 			})
 		}
 	}
+}
+
+// decodeChanges are the changes of BenchmarkDecodeEndpoints.
+var decodeChanges = []struct {
+	name  string
+	apply func(m *endpointv3.ClusterLoadAssignment)
+}{
+	{"all", func(*endpointv3.ClusterLoadAssignment) {}},
+	{"weight", func(m *endpointv3.ClusterLoadAssignment) { m.Endpoints[1].LbEndpoints[0].LoadBalancingWeight.Value++ }},
+	{"endpoint", func(m *endpointv3.ClusterLoadAssignment) {
+		list := m.Endpoints[1].LbEndpoints
+		m.Endpoints[1].LbEndpoints = slices.Delete(list, len(list)/2, len(list)/2+1)
+	}},
+	{"order", func(m *endpointv3.ClusterLoadAssignment) {
+		for _, l := range m.Endpoints {
+			slices.Reverse(l.LbEndpoints)
+		}
+		m.Endpoints[0].LbEndpoints[0].LoadBalancingWeight.Value++ // otherwise it is the same list
+	}},
+	{"weights", func(m *endpointv3.ClusterLoadAssignment) {
+		for _, l := range m.Endpoints {
+			for _, e := range l.LbEndpoints {
+				e.LoadBalancingWeight.Value += 100
+			}
+		}
+	}},
+	{"addresses", func(m *endpointv3.ClusterLoadAssignment) {
+		for _, l := range m.Endpoints {
+			for _, e := range l.LbEndpoints {
+				e.GetEndpoint().Address.GetSocketAddress().PortSpecifier = &corev3.SocketAddress_PortValue{PortValue: 8081}
+			}
+		}
+	}},
 }

@@ -15,13 +15,21 @@ import (
 // endpoints reads the endpoints of a locality. Unhealthy endpoints are skipped before they are
 // validated (A27-CLA-8, T-EDS-2); draining endpoints are kept (A55).
 func (d *endpointsDecoder) endpoints(in *localityFields, prev picker.EndpointList) (list picker.EndpointList, ok bool) {
+	key := localityKey{in.priority, in.id}
 	rev := revision{prev: prev}
-	rev.list.Follow(prev)
-	rev.list.Grow(in.endpoints)
-	sum := uint64(0)
+	rev.list.Follow(prev, in.endpoints)
+	rev.wire.off = in.endpoints < minWireChunk
+	if !rev.wire.off && d.prev.names == d.names {
+		rev.wire.before = d.prev.wire[key]
+	}
+	fresh := len(d.fresh)
 	var f endpointFields
 	r := reader{rest: in.list}
-	for r.next() {
+	for {
+		message := r.rest
+		if !r.next() {
+			break
+		}
 		if r.tag != in.tag {
 			continue
 		}
@@ -29,7 +37,7 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev picker.EndpointLis
 		if d.stopAt(d.j) || !f.parse(r.bytes) {
 			return list, false
 		}
-		if d.more {
+		if d.enough() {
 			return list, true
 		}
 		health, usable := f.usable()
@@ -39,25 +47,44 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev picker.EndpointLis
 			}
 			continue
 		}
-		old := rev.old()
-		e, ok := d.endpoint(&f, old)
+		e, like, ok := d.endpoint(&f, &rev)
 		if !ok {
 			continue // invalid, so the list will not be used
 		}
+		if rest := d.skip(&rev, like, message); rest != nil {
+			if r.rest = rest; d.stop() {
+				return list, false
+			}
+			continue
+		}
 		e.Health = health
-		sum += uint64(e.Weight)
-		d.unique(&e, old, &rev)
-		rev.add(e)
+		d.unique(&e, like)
+		first := rev.list.Add(e, like)
+		d.addToWireChunk(&rev.wire, &e, first, message)
+		rev.n++
+		rev.sum += uint64(e.Weight)
 	}
 	d.j = -1
-	if sum > math.MaxUint32 { // T-EDS-3
+	if rev.sum > math.MaxUint32 { // T-EDS-3
 		p := d.here()
 		if d.listed {
 			p = p.dot("load_balancer_endpoints")
 		}
-		p.dot("lb_endpoints").refuse(sum, "must have weights whose sum is at most 4294967295")
+		p.dot("lb_endpoints").refuse(rev.sum, "must have weights whose sum is at most 4294967295")
 	}
-	return rev.done(d.seen), true
+	d.endWireChunk(&rev.wire, nil)
+	list, reordered := rev.done()
+	chunks := rev.wire.chunks()
+	if reordered {
+		chunks, d.fresh, d.inherited = rev.wire.before, d.fresh[:fresh], true
+	}
+	if len(chunks) > 0 {
+		if d.wire == nil {
+			d.wire = make(map[localityKey][]wireChunk)
+		}
+		d.wire[key] = chunks
+	}
+	return list, true
 }
 
 // unhealthy returns the diagnostics of an endpoint that is excluded because of its health, and
@@ -70,10 +97,10 @@ func (d *endpointsDecoder) unhealthyEndpoint(f *endpointFields) (u picker.Unheal
 	return picker.Unhealthy{Addr: addr, Health: corev3.HealthStatus(f.health).String()}, ok
 }
 
-// endpoint converts an endpoint, except for its health. It returns false if it is invalid. old
-// is prev's endpoint at the same position, or nil.
-func (d *endpointsDecoder) endpoint(f *endpointFields, old *picker.Endpoint) (e picker.Endpoint, ok bool) {
-	e = picker.Endpoint{Weight: 1}
+// endpoint converts an endpoint, except for its health. It returns false if it is invalid. like is
+// the index of the previous list's endpoint with the same addresses, or -1.
+func (d *endpointsDecoder) endpoint(f *endpointFields, rev *revision) (e picker.Endpoint, like int, ok bool) {
+	e, like = picker.Endpoint{Weight: 1}, -1
 	if f.hasWeight {
 		e.Weight = f.weight
 	}
@@ -83,7 +110,7 @@ func (d *endpointsDecoder) endpoint(f *endpointFields, old *picker.Endpoint) (e 
 	}
 	if f.endpoint == nil { // A27-CLA-10
 		d.here().dot("endpoint").fail("must be set")
-		return e, false
+		return e, like, false
 	}
 	e.Addr = d.address(&f.address, -1)
 	ok = ok && e.Addr.IsValid()
@@ -93,14 +120,21 @@ func (d *endpointsDecoder) endpoint(f *endpointFields, old *picker.Endpoint) (e 
 		ok = ok && addr.IsValid()
 		d.addrs = append(d.addrs, addr)
 	}
-	m := d.decodeMetadata(f.metadata)
+	if ok {
+		like = rev.find(e.Addr, d.addrs)
+	}
+	d.meta = d.decodeMetadata(f.metadata)
 	switch {
 	case len(d.addrs) > 0 || len(f.hostname) > 0:
-		e.Extra = d.extra(f, m, old)
-	case m != nil:
-		e.Extra = m.extra
+		var old *picker.Endpoint
+		if like >= 0 {
+			old = rev.prev.At(like)
+		}
+		e.Extra = d.extra(f, d.meta, old)
+	case d.meta != nil:
+		e.Extra = d.meta.extra
 	}
-	return e, ok
+	return e, like, ok
 }
 
 // address converts an address of an endpoint: the primary one if i is -1, otherwise additional

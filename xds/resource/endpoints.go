@@ -21,17 +21,21 @@ import (
 // of a priority, the drops, and prev itself if there is no difference at all. Lists that differ
 // only in their order count as unchanged, and keep prev's order.
 //
-// It takes O(len(value)) time. Memory is needed for differences from prev; for checking whether
-// an address occurs twice, once an address has changed; and for metadata. In total that is at
-// most 128 bytes per byte of value.
+// It takes O(len(value)) time. Endpoints whose encoding is unchanged are not decoded again: see
+// wireChunk. An invalid resource is decoded without prev, so prev does not affect errors. Memory is
+// needed for differences from prev; for checking whether an address occurs twice, if there are
+// new addresses; and for metadata. In total that is at most 128 bytes per byte of value.
 func DecodeEndpoints(value []byte, prev *Endpoints) (*Endpoints, error) {
 	return decodeEndpoints(value, Options{Previous: prev}, stopper{})
 }
 
 func decodeEndpoints(value []byte, opt Options, stop stopper) (*Endpoints, error) {
-	d := newEndpointsDecoder(value, opt.Previous)
-	d.stopper, d.names = stop, opt.AcceptHostnames
+	d := newEndpointsDecoder(value, opt.Previous, stop, opt.AcceptHostnames)
 	e, ok := d.decode()
+	if d.updates && !d.stopped && (!ok || len(d.errors) > 0 || !d.distinct()) {
+		d = newEndpointsDecoder(value, nil, stop, opt.AcceptHostnames)
+		e, ok = d.decode()
+	}
 	if d.stopped {
 		return nil, ErrStopped
 	}
@@ -52,8 +56,9 @@ func decodeEndpoints(value []byte, opt Options, stop stopper) (*Endpoints, error
 type endpointsDecoder struct {
 	problems
 	stopper
-	value []byte
-	prev  *Endpoints // never nil
+	value   []byte
+	prev    *Endpoints // never nil
+	updates bool       // prev has endpoints. Errors then only mean that the resource is invalid
 
 	// i and j are the current position, endpoints[i].lb_endpoints[j]; -1 if it is above that.
 	i, j   int
@@ -65,14 +70,15 @@ type endpointsDecoder struct {
 	total      int // endpoints in the message
 	localities map[localityKey]*localityState
 	levels     map[uint32]*level
-	// seen has all addresses so far, each with the position of its endpoint in the new list. It
-	// is nil as long as every address is at the same position as in prev, which has no
-	// duplicates.
-	seen map[addrKey]int32
-	// metadata has the metadata decoded so far, by encoding.
+	seen       map[addrKey]struct{} // all addresses so far, unless updates
+	fresh      []addrKey            // the addresses so far that are not known from prev, if updates
+	inherited  bool                 // there are others
+	// metadata has the metadata so far, by encoding.
 	metadata map[string]*metadata
+	wire     map[localityKey][]wireChunk
 
 	addrs []netip.AddrPort // additional addresses of the current endpoint
+	meta  *metadata        // of the current endpoint, may be nil
 }
 
 type localityKey struct {
@@ -92,13 +98,16 @@ type level struct {
 	kept       int    // number of localities that are unchanged from prev
 }
 
-func newEndpointsDecoder(value []byte, prev *Endpoints) *endpointsDecoder {
+func newEndpointsDecoder(value []byte, prev *Endpoints, stop stopper, names bool) *endpointsDecoder {
 	if prev == nil {
 		prev = &Endpoints{}
 	}
 	d := &endpointsDecoder{
+		stopper:    stop,
 		value:      value,
 		prev:       prev,
+		updates:    len(prev.Priorities) > 0,
+		names:      names,
 		i:          -1,
 		j:          -1,
 		localities: make(map[localityKey]*localityState),
@@ -166,7 +175,7 @@ func (d *endpointsDecoder) decode() (e *Endpoints, ok bool) {
 		if d.stop() || !d.locality(&localities[d.i]) {
 			return nil, false
 		}
-		if d.more {
+		if d.enough() {
 			return nil, true
 		}
 	}
@@ -178,12 +187,15 @@ func (d *endpointsDecoder) decode() (e *Endpoints, ok bool) {
 	return d.finish(name, drops), true
 }
 
+// enough reports whether the resource is invalid and further errors make no difference.
+func (d *endpointsDecoder) enough() bool { return d.more || d.updates && len(d.errors) > 0 }
+
 // locality reads endpoints[i]. A locality without weight is skipped before it is validated
 // (A27-CLA-2, T-EDS-1).
 func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 	d.listed = in.listed
 	if in.weight == 0 {
-		return d.skip(in)
+		return d.skipLocality(in)
 	}
 	state := &localityState{}
 	if key := (localityKey{in.priority, in.id}); !in.hasID { // A27-CLA-14
@@ -229,8 +241,8 @@ func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 	return true
 }
 
-// skip reads skipped endpoints: they may be invalid, but not malformed.
-func (d *endpointsDecoder) skip(in *localityFields) (ok bool) {
+// skipLocality reads skipped endpoints: they may be invalid, but not malformed.
+func (d *endpointsDecoder) skipLocality(in *localityFields) (ok bool) {
 	var f endpointFields
 	r := reader{rest: in.list}
 	for r.next() {
@@ -253,6 +265,8 @@ func (d *endpointsDecoder) finish(name string, drops []picker.Drop) *Endpoints {
 		Priorities: make([]picker.Priority, len(d.levels)),
 		Drops:      drops,
 		metadata:   d.metadata,
+		wire:       d.wire,
+		names:      d.names,
 	}
 	kept := 0
 	for p := range e.Priorities {

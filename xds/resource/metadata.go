@@ -38,11 +38,16 @@ func (d *endpointsDecoder) decodeMetadata(b []byte) *metadata {
 		}
 		m = &metadata{key: string(b), extra: newExtra(message)}
 	}
+	d.keepMetadata(m)
+	return m
+}
+
+// keepMetadata adds metadata to those of the new version.
+func (d *endpointsDecoder) keepMetadata(m *metadata) {
 	if d.metadata == nil {
 		d.metadata = make(map[string]*metadata)
 	}
 	d.metadata[m.key] = m
-	return m
 }
 
 // newExtra converts metadata: it copies filter_metadata, and extracts the hash key (A76).
@@ -61,8 +66,8 @@ func newExtra(m *corev3.Metadata) *picker.EndpointExtra {
 	return extra
 }
 
-// extra returns the extra fields of an endpoint with several addresses or a hostname: prev's if
-// they are equal. m may be nil.
+// extra returns the extra fields of an endpoint with several addresses or a hostname: old's if
+// they are equal. m and old may be nil.
 func (d *endpointsDecoder) extra(f *endpointFields, m *metadata, old *picker.Endpoint) *picker.EndpointExtra {
 	var known picker.EndpointExtra
 	if m != nil && m.extra != nil {

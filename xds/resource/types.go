@@ -108,6 +108,9 @@ type Endpoints struct {
 	Drops      []picker.Drop
 	Unhealthy  []picker.Unhealthy // by address
 
-	// metadata is the source of the endpoints' metadata, which the next version may share.
-	metadata map[string]*metadata
+	// The next version shares endpoints and metadata with this one, where their encodings are the
+	// same.
+	metadata map[string]*metadata        // by encoding: all of this version, and no others
+	wire     map[localityKey][]wireChunk // of the endpoints
+	names    bool                        // Options.AcceptHostnames
 }

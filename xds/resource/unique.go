@@ -5,50 +5,80 @@ package resource
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/xdslb/xdslb/picker"
 )
 
-// unique checks that no address of e, which is about to be added to rev, has occurred before
-// (A27-CLA-12). old is prev's endpoint at that position, or nil.
-func (d *endpointsDecoder) unique(e, old *picker.Endpoint, rev *revision) {
-	if d.seen == nil {
-		if old != nil && sameAddrs(e, old) {
-			return
-		}
-		d.initSeen(rev.prev, rev.n)
+// unique checks that no address of e has occurred before (A27-CLA-12). like is the index of an
+// endpoint of the previous version of the locality with the same addresses, or -1.
+//
+// With a previous version, whose addresses are distinct, only endpoints that are not like one
+// of it can have an address twice. They are checked at the end, by distinct.
+func (d *endpointsDecoder) unique(e *picker.Endpoint, like int) {
+	if like >= 0 {
+		d.inherited = true
+		return
 	}
-	d.note(e, rev.n)
-}
-
-// initSeen initializes d.seen with all previous addresses, and with the addresses of the first n
-// endpoints of list, which are the start of the current locality.
-func (d *endpointsDecoder) initSeen(list picker.EndpointList, n int) {
-	d.seen = make(map[addrKey]int32, d.total)
-	for _, l := range d.levels {
-		for i := range l.localities {
-			for j, e := range l.localities[i].Endpoints.All() {
-				d.note(e, j)
-			}
-		}
-	}
-	for j := range n {
-		d.note(list.At(j), j)
-	}
-}
-
-// note adds the addresses of e, the endpoint at a position of its locality, to d.seen.
-func (d *endpointsDecoder) note(e *picker.Endpoint, place int) {
-	d.noteAddr(e.Addr, place)
+	d.uniqueAddr(e.Addr)
 	for _, addr := range moreAddrs(e) {
-		d.noteAddr(addr, place)
+		d.uniqueAddr(addr)
 	}
 }
 
-func (d *endpointsDecoder) noteAddr(addr netip.AddrPort, place int) {
+func (d *endpointsDecoder) uniqueAddr(addr netip.AddrPort) {
+	if d.updates {
+		if len(d.fresh) == cap(d.fresh) { // few, or probably most
+			d.fresh = slices.Grow(d.fresh, max(16, min(16*len(d.fresh), d.total-len(d.fresh))))
+		}
+		d.fresh = append(d.fresh, keyOf(addr))
+		return
+	}
+	if d.seen == nil {
+		d.seen = make(map[addrKey]struct{}, d.total)
+	}
 	before := len(d.seen)
-	d.seen[keyOf(addr)] = int32(place)
+	d.seen[keyOf(addr)] = struct{}{}
 	if len(d.seen) == before {
 		d.here().dot("endpoint").refuse(picker.AddrText(addr), "must not have an address that occurred before")
 	}
+}
+
+// distinct reports whether no address of d.fresh is in the new version twice.
+func (d *endpointsDecoder) distinct() bool {
+	if len(d.fresh) == 0 {
+		return true
+	}
+	seen := make(map[addrKey]struct{}, len(d.fresh))
+	for _, k := range d.fresh {
+		seen[k] = struct{}{}
+	}
+	if len(seen) < len(d.fresh) || !d.inherited {
+		return len(seen) == len(d.fresh)
+	}
+	var filter [64]uint64 // a bit for each hash modulo 4096
+	for i := range d.fresh {
+		h := d.fresh[i].hash()
+		filter[h/64%64] |= 1 << (h % 64)
+	}
+	n := 0 // addresses that are in seen, which includes those of d.fresh themselves
+	count := func(addr netip.AddrPort) {
+		k := keyOf(addr)
+		if h := k.hash(); filter[h/64%64]&(1<<(h%64)) != 0 {
+			if _, ok := seen[k]; ok {
+				n++
+			}
+		}
+	}
+	for _, l := range d.levels {
+		for i := range l.localities {
+			for _, e := range l.localities[i].Endpoints.All() {
+				count(e.Addr)
+				for _, addr := range moreAddrs(e) {
+					count(addr)
+				}
+			}
+		}
+	}
+	return n == len(seen)
 }

@@ -334,10 +334,12 @@ func (l *planeLeaf) render() picker.Leaf {
 		for zone := range zones {
 			loc := picker.Locality{ID: picker.LocalityID{Zone: strconv.Itoa(zone)}, Weight: uint32(1 + zone)}
 			var list persistent.Builder[picker.Endpoint]
-			list.Follow(l.lists[priority][zone])
+			list.Follow(l.lists[priority][zone], 0)
+			i := 0
 			for n := range endpointsPerLeaf {
 				if at, ok := l.spots[n]; ok && at.priority == priority && at.zone == zone {
-					list.Add(l.endpoint(n, at))
+					list.Add(l.endpoint(n, at), i)
+					i++
 				}
 			}
 			loc.Endpoints = list.List()
