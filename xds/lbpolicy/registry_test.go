@@ -4,9 +4,11 @@
 package lbpolicy
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,9 +17,19 @@ import (
 
 	typedstructv3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	clusterprovidedv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/cluster_provided/v3"
+	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
+	subsettingv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random_subsetting/v3"
+	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -288,4 +300,95 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// listOf returns a list with an entry for each message.
+func listOf(t testing.TB, messages ...proto.Message) *clusterv3.LoadBalancingPolicy {
+	t.Helper()
+	list := new(clusterv3.LoadBalancingPolicy)
+	for _, m := range messages {
+		config, err := anypb.New(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list.Policies = append(list.Policies, entryOf(config))
+	}
+	return list
+}
+
+func entryOf(config *anypb.Any) *clusterv3.LoadBalancingPolicy_Policy {
+	return &clusterv3.LoadBalancingPolicy_Policy{
+		TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "ignored", TypedConfig: config},
+	}
+}
+
+func weighted(list *clusterv3.LoadBalancingPolicy) proto.Message {
+	return &wrrlocalityv3.WrrLocality{EndpointPickingPolicy: list}
+}
+
+func subset(size uint32, list *clusterv3.LoadBalancingPolicy) proto.Message {
+	return &subsettingv3.RandomSubsetting{SubsetSize: wrapperspb.UInt32(size), ChildPolicy: list}
+}
+
+func choices(n uint32) proto.Message {
+	return &leastrequestv3.LeastRequest{ChoiceCount: wrapperspb.UInt32(n)}
+}
+
+func typedStruct(t testing.TB, name string, value map[string]any) proto.Message {
+	t.Helper()
+	s, err := structpb.NewStruct(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &typedstructv3.TypedStruct{TypeUrl: "type.googleapis.com/" + name, Value: s}
+}
+
+var (
+	robin       proto.Message = new(roundrobinv3.RoundRobin)
+	unsupported proto.Message = new(clusterprovidedv3.ClusterProvided)
+)
+
+// TestIstio converts the clusters that Istio 1.29 sends to proxyless clients.
+func TestIstio(t *testing.T) {
+	for file, want := range map[string]string{
+		"ring-hash":          "RingHash Flat=true Ring={MinSize:1024 MaxSize:8388608 XXH64:true RequestHeader: BalanceFactor:0}",
+		"ring-hash-weighted": "RingHash Flat=true Ring={MinSize:1024 MaxSize:8388608 XXH64:true RequestHeader: BalanceFactor:0}",
+		"least-request":      "LeastRequest Least={Choices:2 IgnoreWeights:false}",
+	} {
+		data, err := os.ReadFile("testdata/istio/" + file + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var clusters []json.RawMessage
+		if err := json.Unmarshal(data, &clusters); err != nil || len(clusters) == 0 {
+			t.Fatalf("%s: %d clusters, %v", file, len(clusters), err)
+		}
+		for _, js := range clusters {
+			var c clusterv3.Cluster
+			if err := protojson.Unmarshal(js, &c); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			got, err := new(Registry).OfCluster(&c)
+			if err != nil || describe(got) != want {
+				t.Errorf("%s: got %s, %v, want %s", file, describe(got), err, want)
+			}
+		}
+	}
+}
+
+// TestLegacyMeans checks that each value of lb_policy is short for a list (A52's
+// backward compatibility, A42, A48; EDF-14 for ROUND_ROBIN).
+func TestLegacyMeans(t *testing.T) {
+	for value, list := range map[clusterv3.Cluster_LbPolicy]proto.Message{
+		clusterv3.Cluster_ROUND_ROBIN:   weighted(listOf(t, robin)),
+		clusterv3.Cluster_LEAST_REQUEST: weighted(listOf(t, choices(2))),
+		clusterv3.Cluster_RANDOM:        weighted(listOf(t, &randomv3.Random{})),
+		clusterv3.Cluster_RING_HASH:     &ringhashv3.RingHash{HashFunction: ringhashv3.RingHash_XX_HASH},
+	} {
+		old, err1 := new(Registry).OfCluster(&clusterv3.Cluster{LbPolicy: value})
+		now, err2 := new(Registry).OfCluster(&clusterv3.Cluster{LoadBalancingPolicy: listOf(t, list)})
+		if err1 != nil || err2 != nil || describe(old) != describe(now) {
+			t.Errorf("%v: %s, %v differs from %s, %v", value, describe(old), err1, describe(now), err2)
+		}
+	}
 }

@@ -17,10 +17,10 @@
 //	Any ─Unwrap─ bytes ─Name─┬─ the same bytes as before: nothing to do
 //	                         │
 //	                         ├─ Decode ── proto.Unmarshal ──┬─ Listener           listener.go
-//	                         │                              │    filters, Fault    filter.go, filtertype.go, fault.go
-//	                         │                              ├─ RouteConfig         virtualhost.go
+//	                         │                              │    filters, Fault    filter.go, fault.go
+//	                         │                              ├─ RouteConfig         listener.go
 //	                         │                              │    routes            route.go, match.go, hash.go, retry.go
-//	                         │                              ├─ Cluster             cluster.go, tls.go, outlier.go, policy.go
+//	                         │                              ├─ Cluster             cluster.go, tls.go, outlier.go
 //	                         │                              └─ unsupported fields  ignored.go
 //	                         │
 //	                         └─ DecodeEndpoints(prev) ── protowire ── Endpoints    endpoints.go

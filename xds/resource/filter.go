@@ -4,8 +4,12 @@
 package resource
 
 import (
+	"errors"
+	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"time"
 
 	udpav1 "github.com/cncf/xds/go/udpa/type/v1"
 	xdsv3 "github.com/cncf/xds/go/xds/type/v3"
@@ -16,6 +20,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xdslb/xdslb/picker"
@@ -191,4 +196,156 @@ func (cfg filterConfig) parse(convert func(proto.Message, *path) any) any {
 		return nil
 	}
 	return convert(m, cfg.p)
+}
+
+// A FilterType is a kind of HTTP filter (A39) that is not built into this package.
+type FilterType struct {
+	// Config is the full name of the message that configures the filter in a listener, and
+	// Override the full name of the message for virtual hosts, routes and weighted clusters;
+	// they may be the same. A filter without Override cannot be overridden.
+	Config, Override string
+	// ParseConfig and ParseOverride validate a configuration and convert it to
+	// picker.Filter.Config and FilterOverride.Config. An error rejects the resource. The
+	// message has the type named above in any encoding, or is a *structpb.Struct: see
+	// Options.Filter.
+	ParseConfig, ParseOverride func(proto.Message) (any, error)
+}
+
+// filterType is a FilterType whose errors have a path.
+type filterType struct {
+	config, override           string
+	parseConfig, parseOverride func(proto.Message, *path) any // nil means no effect
+}
+
+const (
+	routerType = "envoy.extensions.filters.http.router.v3.Router"
+	faultType  = "envoy.extensions.filters.http.fault.v3.HTTPFault"
+)
+
+// builtin has the filters implemented by this package.
+var builtin = []filterType{
+	{config: routerType},
+	{config: faultType, override: faultType, parseConfig: parser(newFault), parseOverride: parser(newFault)},
+	{
+		config:   "envoy.extensions.filters.http.stateful_session.v3.StatefulSession",
+		override: "envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute",
+
+		parseConfig: parseSession, parseOverride: parseSessionOverride,
+	},
+	// A server-side filter. Routes are for both sides, so a client has to accept overrides of
+	// it (A39).
+	{override: "envoy.extensions.filters.http.rbac.v3.RBACPerRoute"},
+}
+
+// parser returns the form of parse that accepts any message. The message type is linked in, so
+// other types do not occur.
+func parser[M proto.Message, C any](parse func(M, *path) C) func(proto.Message, *path) any {
+	return func(m proto.Message, p *path) any {
+		if m, ok := m.(M); ok {
+			return parse(m, p)
+		}
+		return nil
+	}
+}
+
+// filterType returns the filter that a message configures or overrides, or nil.
+func (d *decoder) filterType(message string) *filterType {
+	if message == "" {
+		return nil
+	}
+	if d.opt.Filter != nil && message != routerType {
+		if t := d.opt.Filter(message); t != nil {
+			return &filterType{t.Config, t.Override, located(t.ParseConfig), located(t.ParseOverride)}
+		}
+	}
+	for i := range builtin {
+		if t := &builtin[i]; message == t.config || message == t.override {
+			return t
+		}
+	}
+	return nil
+}
+
+// located reports the errors of parse at the path.
+func located(parse func(proto.Message) (any, error)) func(proto.Message, *path) any {
+	if parse == nil {
+		return nil
+	}
+	return func(m proto.Message, p *path) any {
+		v, err := parse(m)
+		if err != nil {
+			p.fail(clip(err.Error(), maxRule))
+		}
+		return v
+	}
+}
+
+// wrapper is the type URL of a wrapped resource.
+const wrapper = urlPrefix + "envoy.service.discovery.v3.Resource"
+
+// wrapping has the fields of an envoy.service.discovery.v3.Resource other than the resource
+// (xDS protocol, "TTL").
+type wrapping struct {
+	Name, Version string
+	// TTL is the time for which the resource is valid unless it is sent again; 0 means forever.
+	TTL time.Duration
+	// Heartbeat means that the wrapper is empty: it renews the resource with its name.
+	Heartbeat bool
+}
+
+// WrappingOf returns the wrapper of a resource in a response, or the zero value if the resource
+// is not wrapped.
+func WrappingOf(a *anypb.Any) (w wrapping, err error) {
+	if a.GetTypeUrl() != wrapper {
+		return wrapping{}, nil
+	}
+	var seconds, nanos uint64
+	timed := false
+	w.Heartbeat = true
+	r := reader{rest: a.GetValue()}
+	for r.next() {
+		switch r.tag {
+		case 1<<3 | bytesType:
+			w.Version = string(r.bytes)
+		case 2<<3 | bytesType:
+			w.Heartbeat = false
+		case 3<<3 | bytesType:
+			w.Name = string(r.bytes)
+		case 6<<3 | bytesType:
+			timed = true
+			d := reader{rest: r.bytes}
+			for d.next() {
+				switch d.tag {
+				case 1<<3 | varintType:
+					seconds = d.varint
+				case 2<<3 | varintType:
+					nanos = d.varint
+				}
+			}
+			r.bad = r.bad || d.bad
+		}
+	}
+	if r.bad {
+		return wrapping{}, errors.New("discovery.v3.Resource wrapper: malformed")
+	}
+	if !timed {
+		w.Heartbeat = false // it is empty: see Unwrap
+		return w, nil
+	}
+	w.TTL, err = TTL(&durationpb.Duration{Seconds: int64(seconds), Nanos: int32(nanos)})
+	return w, err
+}
+
+// TTL returns the time to live of a resource. It must be above 0.
+func TTL(d *durationpb.Duration) (time.Duration, error) {
+	if d == nil {
+		return 0, nil
+	}
+	if err := d.CheckValid(); err != nil || d.GetSeconds() < 0 || d.GetNanos() < 0 || d.GetSeconds() == 0 && d.GetNanos() == 0 {
+		return 0, fmt.Errorf("ttl: must be above 0, not %d s and %d ns", d.GetSeconds(), d.GetNanos())
+	}
+	if d.GetSeconds() > math.MaxInt64/int64(time.Second)-1 {
+		return math.MaxInt64, nil
+	}
+	return d.AsDuration(), nil
 }

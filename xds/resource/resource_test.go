@@ -4,11 +4,13 @@
 package resource
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"runtime"
 	"slices"
@@ -289,4 +291,82 @@ func TestCanonicalName(t *testing.T) {
 			t.Errorf("CanonicalName(%q) = %q, want the same", tt.want, got)
 		}
 	}
+}
+
+// TestStopped checks that decoding of a large resource polls Stopped frequently, and stops
+// immediately. Earlier errors of the resource are not reported.
+func TestStopped(t *testing.T) {
+	const n = 10_000
+	match := string(field(1, string(field(1, ""))))
+	endpoint := func(i int) []byte { return encode(t, lbEndpoint(i, 1)) }
+	locality := string(field(1, "")) + string(field(3, "\x08\x01"))
+	var endpoints, localities []byte
+	for i := range n {
+		endpoints = append(endpoints, field(2, string(endpoint(i)))...)
+		localities = append(localities, field(2, locality)...)
+	}
+	hosts := slices.Concat(field(1, "r"), bytes.Repeat(field(2, string(field(2, "*"))), n))
+	routes := slices.Concat(field(1, "r"), field(2, string(bytes.Repeat(field(3, match+string(field(2, string(field(1, "c"))))), n))))
+	for _, tt := range []struct {
+		name  string
+		typ   Type
+		value []byte
+		calls int // at least
+	}{
+		{"virtual hosts", RouteConfigType, hosts, n},
+		{"routes", RouteConfigType, routes, n},
+		{"routes of a Listener", ListenerType, inListener(t, routes), n},
+		{"endpoints", EndpointsType, slices.Concat(field(1, "e"), field(2, locality+string(endpoints))), n / stopEvery},
+		{"endpoints without weight", EndpointsType, slices.Concat(field(1, "e"), field(2, string(field(1, ""))+string(endpoints))), n / stopEvery},
+		{"localities", EndpointsType, slices.Concat(field(1, "e"), localities), 30}, // which are the same
+	} {
+		calls := 0
+		_, want := Decode(tt.typ, tt.value, Options{})
+		_, got := Decode(tt.typ, tt.value, Options{Stopped: func() bool { calls++; return false }})
+		if calls < tt.calls || (got == nil) != (want == nil) {
+			t.Errorf("%s: called %d times, want at least %d; error %v, want %v", tt.name, calls, tt.calls, got, want)
+		}
+		for _, last := range []int{1, 2, tt.calls} {
+			calls = 0
+			v, err := Decode(tt.typ, tt.value, Options{Stopped: func() bool { calls++; return calls == last }})
+			if v != nil || err != ErrStopped || calls != last {
+				t.Errorf("%s: stopped at call %d: %v, error %v after %d calls", tt.name, last, v, err, calls)
+			}
+		}
+	}
+}
+
+// TestUnknownFields checks that unknown fields have no effect (A27-UNK-1), in resources of each
+// type; TestEndpointsOracle has them in every message of an assignment, and TestIstioAccepted
+// has fields that a real control plane sets.
+func TestUnknownFields(t *testing.T) {
+	extra := protowire.AppendString(protowire.AppendTag(nil, 12345, protowire.BytesType), "?")
+	extra = protowire.AppendVarint(protowire.AppendTag(extra, 54321, protowire.VarintType), 7)
+	for typ, text := range []string{
+		`{"name": "l", "apiListener": {"apiListener": {"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+			"rds": {"configSource": {"ads": {}}, "routeConfigName": "r"}, "httpFilters": [{"name": "router", "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}]}}}`,
+		`{"name": "r", "virtualHosts": [{"domains": ["*"], "routes": [{"match": {"prefix": ""}, "route": {"cluster": "c"}}]}]}`,
+		`{"name": "c", "type": "EDS", "edsClusterConfig": {"edsConfig": {"ads": {}}}}`,
+		`{"clusterName": "e", "endpoints": [{"locality": {}, "loadBalancingWeight": 1, "lbEndpoints": [{"endpoint": {"address": {"socketAddress": {"address": "10.0.0.1", "portValue": 1}}}}]}]}`,
+	} {
+		b := fromJSON(t, Type(typ), text)
+		want, err := Decode(Type(typ), b, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, with := range [][]byte{slices.Concat(b, extra), slices.Concat(extra, b)} {
+			got, err := Decode(Type(typ), with, Options{})
+			if err != nil || !reflect.DeepEqual(plainValue(got), plainValue(want)) {
+				t.Errorf("%v with unknown fields: %+v, %v; want %+v", Type(typ), got, err, want)
+			}
+		}
+	}
+}
+
+// plainValue removes the parts of endpoints that depend on their bytes.
+func plainValue(v any) any {
+	if e, ok := v.(*Endpoints); ok {
+		return plain(e)
+	}
+	return v
 }

@@ -6,6 +6,8 @@ package resource
 import (
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -113,4 +115,14 @@ type Endpoints struct {
 	metadata map[string]*metadata        // by encoding: all of this version, and no others
 	wire     map[localityKey][]wireChunk // of the endpoints
 	names    bool                        // Options.AcceptHostnames
+}
+
+// policy returns the load balancing policy of a cluster. If load_balancing_policy is set,
+// lb_policy is ignored (A52-SRC-1).
+func (d *decoder) policy(m *clusterv3.Cluster, p *path) picker.Policy {
+	result, err := d.opt.Policies.OfCluster(m)
+	if err != nil {
+		p.fail(clip(err.Error(), maxPolicyRule))
+	}
+	return result
 }

@@ -6,13 +6,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -367,89 +363,4 @@ func latest(e *eventlog.Event) time.Time {
 func hasErrors(s *integrate.TargetStatus) bool {
 	errors, _ := diagnosis.Count(diagnosis.Find(s))
 	return errors > 0
-}
-
-// remote is a process to query.
-type remote struct {
-	at      string
-	timeout time.Duration
-	tls     tlsFlags
-}
-
-// page returns the URL of the debug page.
-func (p *remote) page() (*url.URL, error) {
-	at := p.at
-	secure := p.tls != tlsFlags{}
-	switch {
-	case strings.Contains(at, "://"):
-	case secure:
-		at = "https://" + at
-	default:
-		at = "http://" + at
-	}
-	u, err := url.Parse(at)
-	if err != nil {
-		return nil, usageError(err.Error())
-	}
-	if secure && u.Scheme != "https" {
-		return nil, usageError(fmt.Sprintf("%s: TLS flags require the scheme https", u.Redacted()))
-	}
-	if u.Path == "" || u.Path == "/" {
-		u.Path = "/debug/xdslb/"
-	}
-	return u, nil
-}
-
-// maxAnswer is the maximum length of a response.
-const maxAnswer = 1 << 30
-
-// get requests the debug page.
-func (p *remote) get(ctx context.Context, q url.Values) ([]byte, error) {
-	u, err := p.page()
-	if err != nil {
-		return nil, err
-	}
-	u.RawQuery = q.Encode()
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	secure, err := p.tls.config()
-	if err != nil {
-		return nil, err
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }() // only read
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
-		var said struct{ Error string }
-		if json.Unmarshal(text, &said) == nil && said.Error != "" {
-			return nil, errors.New(said.Error)
-		}
-		return nil, fmt.Errorf("%s: status %s without the JSON of a debug page: check that the process serves package integrate/debug there", u.Redacted(), resp.Status)
-	}
-	return text, nil
-}
-
-// document requests the channels. params are further parameters and their values.
-func (p *remote) document(ctx context.Context, params ...string) (*debug.Document, error) {
-	q := url.Values{"format": {"json"}}
-	for i := 0; i < len(params); i += 2 {
-		q.Set(params[i], params[i+1])
-	}
-	text, err := p.get(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	d := new(debug.Document)
-	return d, json.Unmarshal(text, d)
 }

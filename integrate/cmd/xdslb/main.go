@@ -38,9 +38,8 @@
 //	main.go        run, the commands, help
 //	flags.go       flags that commands share
 //	fetch.go       dump: resources of a control plane, without connections to endpoints
-//	tls.go         TLS to a running process
-//	csds.go        the CSDS status of a process
-//	check.go, attach.go, explain.go, pick.go, diff.go, completion.go, version.go   the commands
+//	remote.go      the status of a running process, by its debug page or by CSDS, with TLS
+//	check.go, attach.go, explain.go, pick.go, diff.go   commands; help, completion and version are in main.go
 package main
 
 import (
@@ -54,8 +53,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 	"github.com/xdslb/xdslb/integrate/internal/statustext"
@@ -272,4 +275,105 @@ func (e *env) printJSON(v any) error {
 func (e *env) progress(format string, args ...any) (done func()) {
 	timer := time.AfterFunc(time.Second, func() { fmt.Fprintf(e.stderr, "xdslb: "+format+" …\n", args...) })
 	return func() { timer.Stop() }
+}
+
+var versionCommand = command{
+	name: "version", args: "", summary: "print the versions of xdslb, gRPC and Go",
+	about:   "Prints the version or commit of xdslb, and the versions of gRPC and Go.",
+	example: "xdslb version",
+	flags: func(e *env, _ *flag.FlagSet) func([]string) (bool, error) {
+		return func(args []string) (bool, error) {
+			if err := want(args); err != nil {
+				return false, err
+			}
+			v := struct {
+				Version string `json:"version"`
+				Commit  string `json:"commit,omitempty"`
+				GRPC    string `json:"grpc"`
+				Go      string `json:"go"`
+			}{"unknown", "", grpc.Version, runtime.Version()}
+			if info, ok := debug.ReadBuildInfo(); ok {
+				v.Version = info.Main.Version
+				for _, s := range info.Settings {
+					if s.Key == "vcs.revision" {
+						v.Commit = s.Value
+					}
+				}
+			}
+			if e.json {
+				return false, e.printJSON(v)
+			}
+			fmt.Fprintf(e.stdout, "xdslb %s\ngrpc %s\n%s\n", strings.TrimSpace(v.Version+" "+v.Commit), v.GRPC, v.Go)
+			return false, nil
+		}
+	},
+}
+
+var completionCommand = command{
+	name: "completion", args: "SHELL", summary: "print completion for bash, zsh or fish",
+	about:   "Prints a script that completes commands and flags.",
+	example: "source <(xdslb completion bash)\nxdslb completion fish > ~/.config/fish/completions/xdslb.fish",
+}
+
+func init() { // avoids an initialization cycle with commands
+	completionCommand.flags = func(e *env, _ *flag.FlagSet) func([]string) (bool, error) {
+		return func(args []string) (bool, error) {
+			if err := want(args, "SHELL"); err != nil {
+				return false, err
+			}
+			print := map[string]func(){"bash": e.completeBash, "zsh": e.completeZsh, "fish": e.completeFish}[args[0]]
+			if print == nil {
+				return false, usageError(fmt.Sprintf("unsupported shell %q: use bash, zsh or fish", args[0]))
+			}
+			print()
+			return false, nil
+		}
+	}
+}
+
+// flagNames returns the flags of a command with their descriptions.
+func flagNames(c *command) (names, about []string) {
+	fs := newFlagSet(c, &env{})
+	c.flags(&env{}, fs)
+	fs.VisitAll(func(f *flag.Flag) {
+		_, text := flag.UnquoteUsage(f)
+		names, about = append(names, "-"+f.Name), append(about, strings.ReplaceAll(text, "'", ""))
+	})
+	return names, about
+}
+
+func commandNames() string {
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
+	}
+	return strings.Join(append(names, "help"), " ")
+}
+
+func (e *env) completeBash() {
+	fmt.Fprintf(e.stdout, "_xdslb() {\n\tlocal words\n\tcase ${COMP_WORDS[1]} in\n")
+	for _, c := range commands() {
+		names, _ := flagNames(&c)
+		fmt.Fprintf(e.stdout, "\t%s) words='%s' ;;\n", c.name, strings.Join(names, " "))
+	}
+	fmt.Fprintf(e.stdout, "\tesac\n\tif ((COMP_CWORD == 1)) || [[ ${COMP_WORDS[1]} == help ]]; then words='%s'; fi\n", commandNames())
+	fmt.Fprint(e.stdout, "\tif [[ ${COMP_WORDS[1]} == completion ]] && ((COMP_CWORD == 2)); then words='bash zsh fish'; fi\n"+
+		"\tCOMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n}\ncomplete -o default -F _xdslb xdslb\n")
+}
+
+func (e *env) completeZsh() {
+	fmt.Fprint(e.stdout, "#compdef xdslb\nautoload -U +X bashcompinit && bashcompinit\n")
+	e.completeBash()
+}
+
+func (e *env) completeFish() {
+	for _, c := range commands() {
+		fmt.Fprintf(e.stdout, "complete -c xdslb -n __fish_use_subcommand -f -a %s -d '%s'\n", c.name, c.summary)
+		names, about := flagNames(&c)
+		for i, name := range names {
+			fmt.Fprintf(e.stdout, "complete -c xdslb -n '__fish_seen_subcommand_from %s' -o %s -d '%s'\n", c.name, strings.TrimPrefix(name, "-"), about[i])
+		}
+	}
+	fmt.Fprintf(e.stdout, "complete -c xdslb -n '__fish_seen_subcommand_from help' -f -a '%s'\n", commandNames())
+	fmt.Fprint(e.stdout, "complete -c xdslb -n '__fish_seen_subcommand_from completion' -f -a 'bash zsh fish'\n")
 }

@@ -60,3 +60,16 @@ func TestGaugesOfOneTarget(t *testing.T) {
 		t.Errorf("the gauges of a target take %v allocations among 500 targets, and %v among others", many, few)
 	}
 }
+
+// TestCacheState: a resource need not have a version, which is for debugging only.
+func TestCacheState(t *testing.T) {
+	for _, updated := range []bool{false, true} {
+		want := "nacked"
+		if updated {
+			want = "nacked_but_cached"
+		}
+		if got := cacheState(xds.ResourceKind{State: xds.Nacked, InUse: updated}); got != want {
+			t.Errorf("with a version in use %t: %s, want %s", updated, got, want)
+		}
+	}
+}

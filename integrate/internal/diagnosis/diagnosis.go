@@ -8,6 +8,8 @@ package diagnosis
 import (
 	"cmp"
 	"fmt"
+	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,4 +160,11 @@ func (f failing) explain(l *report.LeafStatus) bool {
 // quoted reports whether a note contains an error of the resources with the given name.
 func (f failing) quoted(l *report.LeafStatus, name string) bool {
 	return slices.ContainsFunc(f[name], func(err string) bool { return strings.Contains(l.Note, err) })
+}
+
+// WorldWritable reports whether every user of the machine may change a file. On Windows, whose files have
+// access control lists instead, it returns false.
+func WorldWritable(file string) bool {
+	info, err := os.Stat(file)
+	return err == nil && runtime.GOOS != "windows" && info.Mode().IsRegular() && info.Mode()&0o002 != 0
 }

@@ -8,14 +8,14 @@
 // # One RPC
 //
 // The interceptor (interceptor.go) finds the Channel, and through it the Table in force
-// (channel.go; waiting.go before the first configuration). Bind (call.go) matches route and
+// (waiting.go before the first configuration). Bind (call.go) matches route and
 // cluster, and puts a Call with them into the RPC's context. The RPC then passes these stages,
 // as far as the plan of its route (plan.go) has them:
 //
 //	timeout    interceptor.go
 //	filters    filter.go: fault.go, session.go, and filters of users
-//	attempts   hedge.go, or retry.go, within limits.go; streams are replayed (retrystream.go)
-//	probe      Call.probe, for clusters that probefirst.go finds
+//	attempts   hedge.go, or retry.go, within its limits; streams are replayed (retrystream.go)
+//	probe      Call.probe, for clusters that plan.go finds
 //
 // Each attempt (attempt.go) leads to a pick, which finds the Call in the context. The first
 // pick commits the RPC to a cluster: the cluster of the route, unless headers have changed since (D13).

@@ -263,3 +263,17 @@ func (p *Plans) AvoidHosts() bool { return p.any(func(p *plan) bool { return p.o
 func (p *Plans) any(is func(*plan) bool) bool {
 	return p != nil && slices.ContainsFunc(p.routes, func(r *routePlans) bool { return r != nil && slices.ContainsFunc(r.plans(), is) })
 }
+
+// probesFirst reports whether unary RPCs to the cluster probe endpoints for their load
+// (picker.Prequal.Synchronous). See Call.probe.
+func probesFirst(c *picker.Cluster) bool {
+	return slices.ContainsFunc(c.Leaves, func(l picker.Leaf) bool {
+		return l.Policy.Kind == picker.PolicyPrequal && l.Policy.Prequal != nil && l.Policy.Prequal.Synchronous > 0
+	})
+}
+
+// SameClusters reports whether Compile depends on the same clusters of two configurations.
+// O(clusters).
+func SameClusters(a, b *picker.Config) bool {
+	return methodconfig.SameClustersWith(a, b, methodconfig.LimitsRetries) && methodconfig.SameClustersWith(a, b, probesFirst) && methodconfig.SameClustersWith(a, b, timesRPCs)
+}

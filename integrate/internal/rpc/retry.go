@@ -11,11 +11,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	encodingproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -223,4 +228,158 @@ func Pause(ctx context.Context, wait time.Duration) error {
 	case <-ctx.Done():
 		return status.FromContextError(ctx.Err()).Err()
 	}
+}
+
+// A Budget bounds how many retries of a cluster's RPCs are active at a time, so that retries
+// add little to the load of a cluster that fails (Envoy's retry_budget and max_retries). A
+// retry is active from its backoff to its end, or until a stream has response headers. A nil
+// Budget has no bound.
+//
+// Envoy's percentage applies to all RPCs in flight. Here it applies to the RPCs that are not
+// retries: 20 % allow 1.2 attempts for each RPC.
+type Budget struct {
+	Limit    *picker.RetryLimit
+	InFlight *picker.Breaker // counts the attempts in flight
+	Active   *atomic.Int64   // retries, in the process
+}
+
+// acquire reports whether another retry is allowed. The retry is then active until release.
+func (b *Budget) acquire() bool {
+	if b == nil {
+		return true
+	}
+	for {
+		n := b.Active.Load()
+		rest := b.InFlight.InFlight() - n
+		if n >= max(int64(b.Limit.Min), int64(b.Limit.Percent/100*float64(rest))) {
+			return false
+		}
+		if b.Active.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// release ends a retry that acquire admitted.
+func (b *Budget) release() {
+	if b != nil {
+		b.Active.Add(-1)
+	}
+}
+
+// A Throttle is the retryThrottling of A6: each failure that could be retried takes a token,
+// each RPC that succeeds returns a part of a token, and while at most half of the tokens are
+// left, retries are suspended. It applies to the retries of a channel's interceptors. gRPC has
+// a throttle of its own for the retries of the service config. Any number of goroutines may use
+// it. A nil Throttle does not limit retries.
+type Throttle struct {
+	max, ratio int64 // in thousandths of a token
+	tokens     atomic.Int64
+}
+
+// NewThrottle returns a Throttle with all of its tokens.
+func NewThrottle(maxTokens, tokenRatio float64) *Throttle {
+	t := &Throttle{max: int64(maxTokens * 1000), ratio: int64(tokenRatio * 1000)}
+	t.tokens.Store(t.max)
+	return t
+}
+
+// fail takes a token, and reports whether retries are suspended.
+func (t *Throttle) fail() (throttled bool) { return t != nil && t.add(-1000) <= t.max/2 }
+
+// throttled reports whether retries are suspended.
+func (t *Throttle) throttled() bool { return t != nil && t.tokens.Load() <= t.max/2 }
+
+// succeed returns a part of a token.
+func (t *Throttle) succeed() {
+	if t != nil {
+		t.add(t.ratio)
+	}
+}
+
+// add changes the tokens within their bounds, and returns them.
+func (t *Throttle) add(n int64) int64 {
+	for {
+		was := t.tokens.Load()
+		now := min(max(was+n, 0), t.max)
+		if was == now || t.tokens.CompareAndSwap(was, now) {
+			return now
+		}
+	}
+}
+
+// bufferSize returns how many bytes of an RPC's requests gRPC keeps for further attempts:
+// grpc.MaxRetryRPCBufferSize, or 256 KiB.
+func bufferSize(opts []grpc.CallOption) int {
+	limit := 256 << 10
+	for _, o := range opts {
+		if o, ok := o.(grpc.MaxRetryRPCBufferSizeCallOption); ok {
+			limit = o.MaxRetryRPCBufferSize
+		}
+	}
+	return limit
+}
+
+// wireSize returns the size of a request for this limit, in bytes. gRPC uses the size on the wire;
+// this is the size before compression. A request of another codec than protobuf's is encoded to
+// measure it. A request whose size is unknown is not kept.
+func wireSize(req any, opts []grpc.CallOption) int {
+	const frameHeader, unknown = 5, math.MaxInt
+	codec, subtype := codecOf(opts)
+	if codec == nil && (subtype == "" || subtype == encodingproto.Name) {
+		switch m := req.(type) {
+		case proto.Message:
+			return frameHeader + proto.Size(m)
+		case protoadapt.MessageV1:
+			return frameHeader + proto.Size(protoadapt.MessageV2Of(m))
+		}
+		return unknown
+	}
+	if codec == nil {
+		codec = registered(subtype)
+	}
+	if n, ok := encodedSize(codec, req); ok {
+		return frameHeader + n
+	}
+	return unknown
+}
+
+// codecOf returns the codec that an RPC's options force, or nil, and the name of its content
+// subtype.
+func codecOf(opts []grpc.CallOption) (codec any, subtype string) {
+	for _, o := range opts {
+		switch o := o.(type) {
+		case grpc.ForceCodecV2CallOption:
+			codec = o.CodecV2
+		case grpc.ForceCodecCallOption:
+			codec = o.Codec
+		case grpc.CustomCodecCallOption:
+			codec = o.Codec
+		case grpc.ContentSubtypeCallOption:
+			subtype = o.ContentSubtype
+		}
+	}
+	return codec, subtype
+}
+
+// registered returns the registered codec with a name, or nil.
+func registered(name string) any {
+	if c := encoding.GetCodecV2(name); c != nil {
+		return c
+	}
+	return encoding.GetCodec(name)
+}
+
+// encodedSize returns the size of a message that a codec of either kind encodes.
+func encodedSize(codec, m any) (n int, ok bool) {
+	switch codec := codec.(type) {
+	case encoding.CodecV2:
+		data, err := codec.Marshal(m)
+		defer data.Free()
+		return data.Len(), err == nil
+	case interface{ Marshal(any) ([]byte, error) }:
+		data, err := codec.Marshal(m)
+		return len(data), err == nil
+	}
+	return 0, false
 }

@@ -5,11 +5,13 @@ package lbpolicy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -17,6 +19,51 @@ import (
 
 	"github.com/xdslb/xdslb/picker"
 )
+
+// TestUtilizationNames: at most 100 metric names are accepted (A114), since each RPC looks all of them
+// up at its end.
+func TestUtilizationNames(t *testing.T) {
+	for n, want := range map[int]string{100: "", 101: "metric_names_for_computing_utilization has 101 names, more than 100", 100_000: "more than 100"} {
+		names := slices.Repeat([]string{"named_metrics.a"}, n)
+		_, err := new(Registry).Convert(listOf(t, &wrrv3.ClientSideWeightedRoundRobin{MetricNamesForComputingUtilization: names}))
+		if (err != nil) != (want != "") || err != nil && !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%d names: got error %v, want %q", n, err, want)
+		}
+	}
+}
+
+// TestPeriods checks durations at the limits of their range, some of which protobuf's JSON
+// cannot express.
+func TestPeriods(t *testing.T) {
+	const year = 31556952 // seconds
+	for _, test := range []struct {
+		period *durationpb.Duration
+		want   time.Duration
+		err    string // empty if valid
+	}{
+		{nil, defaultBlackout, ""},
+		{new(durationpb.Duration), 0, ""},
+		{&durationpb.Duration{Nanos: 1}, 1, ""},
+		{&durationpb.Duration{Nanos: -1}, 0, "blackout_period -1ns is negative"},
+		{&durationpb.Duration{Seconds: 300 * year}, 1<<63 - 1, ""},
+		{&durationpb.Duration{Seconds: -300 * year}, 0, "is negative"},
+		{&durationpb.Duration{Seconds: 10001 * year}, 0, "blackout_period of 315601076952 seconds and 0 nanoseconds is not a valid duration"},
+		{&durationpb.Duration{Nanos: 1e9}, 0, "is not a valid duration"},
+		{&durationpb.Duration{Seconds: 1, Nanos: -1}, 0, "is not a valid duration"},
+	} {
+		p, err := new(Registry).Convert(listOf(t, &wrrv3.ClientSideWeightedRoundRobin{BlackoutPeriod: test.period}))
+		switch {
+		case test.err != "":
+			if err == nil || !strings.HasSuffix(err.Error(), test.err) {
+				t.Errorf("%v: got error %v, want %s", test.period, err, test.err)
+			}
+		case err != nil:
+			t.Errorf("%v: %v", test.period, err)
+		case p.WRR.Blackout != test.want:
+			t.Errorf("%v: got %v, want %v", test.period, p.WRR.Blackout, test.want)
+		}
+	}
+}
 
 const peakEWMAURL = "type.googleapis.com/envoy.extensions.load_balancing_policies.peak_ewma.v3alpha.PeakEwma"
 
@@ -111,5 +158,44 @@ func TestLatencyOfUser(t *testing.T) {
 	list := &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{entryOf(&anypb.Any{TypeUrl: peakEWMAURL})}}
 	if _, err := r.Convert(list); err == nil || !strings.Contains(err.Error(), "without its parameters") {
 		t.Errorf("error %v, want one about missing parameters", err)
+	}
+}
+
+func TestPrequal(t *testing.T) {
+	usual := picker.Prequal{
+		PoolSize: 16, MaxAge: time.Second, ProbesPerRPC: 3, RemovePerRPC: 1, HotQuantile: .84,
+		ProbeTimeout: 100 * time.Millisecond, MaxProbesPerSecond: 500,
+	}
+	with := func(change func(p *picker.Prequal)) picker.Prequal {
+		p := usual
+		change(&p)
+		return p
+	}
+	for js, want := range map[string]picker.Prequal{
+		`{}`:                {},
+		`{"synchronous":3}`: with(func(p *picker.Prequal) { p.Synchronous = 3 }),
+		`{"poolSize":64,"maxAge":"1m","probesPerRpc":10,"removePerRpc":0,"hotQuantile":0,"probeTimeout":"5ms","maxProbesPerSecond":1}`: {
+			PoolSize: 64, MaxAge: time.Minute, ProbesPerRPC: 10, ProbeTimeout: 5 * time.Millisecond, MaxProbesPerSecond: 1,
+		},
+	} {
+		if want == (picker.Prequal{}) {
+			want = usual
+		}
+		got, err := Prequal([]byte(js))
+		if err != nil || got.Kind != picker.PolicyPrequal || !got.Flat || *got.Prequal != want {
+			t.Errorf("Prequal(%s) = %+v, %v, want %+v", js, got, err, want)
+		}
+	}
+	for js, want := range map[string]string{
+		`{"poolSize":1}`: "poolSize 1", `{"poolSize":65}`: "poolSize 65", `{"poolSize":-1}`: "number -1",
+		`{"maxAge":"0s"}`: `maxAge "0s"`, `{"maxAge":"61s"}`: `maxAge "61s"`, `{"maxAge":"x"}`: `maxAge "x"`, `{"probeTimeout":"-1s"}`: `probeTimeout "-1s"`,
+		`{"probesPerRpc":0}`: "probesPerRpc 0", `{"probesPerRpc":11}`: "probesPerRpc 11",
+		`{"probesPerRpc":1}`: "removePerRpc 1", `{"removePerRpc":-1}`: "removePerRpc -1",
+		`{"hotQuantile":1.5}`: "hotQuantile 1.5", `{"maxProbesPerSecond":0}`: "maxProbesPerSecond 0", `{"maxProbesPerSecond":10001}`: "maxProbesPerSecond 10001",
+		`{"synchronous":1}`: "synchronous 1", `{"synchronous":11}`: "synchronous 11", `{"pollSize":3}`: `unknown field "pollSize"`, `[]`: "array",
+	} {
+		if _, err := Prequal([]byte(js)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Prequal(%s): %v, want %q", js, err, want)
+		}
 	}
 }
