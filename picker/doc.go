@@ -117,9 +117,9 @@
 //
 // # Contention
 //
-// A cache line that several processors write moves between them. That takes about 90 ns on the
-// machine of bench/README.md (BenchmarkContended with the build tag purego: 350 ns for an RPC with
-// four transfers), and only one transfer of a line can be under way. So the Breaker and the Load
+// A cache line that several processors write moves between them. That takes 55 to 75 ns
+// on the machine of bench/README.md (BenchmarkContended with the build tag purego: 222 to 305 ns
+// for an RPC with four transfers), and only one transfer of a line can be under way. So the Breaker and the Load
 // are striped while several processors use them at the same time (contention.go): each P then
 // writes lines of its own. Lines that a pick and its end write:
 //
@@ -147,16 +147,16 @@
 //     since each pick compares with them.
 //   - Counters of drops and rejections are shared: the RPC ends anyway.
 //
-// Model: an RPC takes 30 µs of CPU in gRPC, and a transfer s = 90 ns. One shared line that is
+// Model: an RPC takes 30 µs of CPU in gRPC, and a transfer s = 75 ns. One shared line that is
 // written twice has a use of 2s times the rate; near 1 all picks wait. A stripe that keeps up to K
 // slots needs the shared line for 1 of K+1 writes if RPCs begin and end on processors at random,
 // and never if they end where they began. K is at most 32 and a quarter of the limit divided by the
 // processors; shown for a limit that permits 32.
 //
 //	processors  RPC/s      Breaker: one word, striped   Load: one word, striped
-//	        16  0.5 M            9 %       0.3 %              9 %       0.3 %
-//	        64  2.1 M           38 %       1.2 %             38 %       1.2 %
-//	       128  4.3 M           77 %       2.3 %             77 %       2.4 %
+//	        16  0.5 M            8 %       0.2 %              8 %       0.2 %
+//	        64  2.1 M           32 %       1.0 %             32 %       1.0 %
+//	       128  4.3 M           64 %       2.0 %             64 %       2.0 %
 //
 // The default limit of 1024 RPCs permits K = 16, 4 and 2 for these. There are no stripes while more
 // than half of the limit is in use, and none with the build tag purego.
