@@ -122,15 +122,15 @@ func (m *dependencyManager) selectLocked() {
 	}
 }
 
-// unpatchedLocked returns the reason if patches cannot be applied to a resource since no server can be
-// reached; otherwise nil.
+// unpatchedLocked returns the reason if patches cannot be applied to a resource, since no server can send
+// its bytes again; otherwise nil.
 func (m *dependencyManager) unpatchedLocked() error {
 	if m.selection == nil {
 		return nil
 	}
 	for e := range m.depsLocked() {
-		if p := e.patchedLocked(); p != nil && p.unreachable != nil {
-			return p.unreachable
+		if p := e.patchedLocked(); p != nil && p.noBytes != nil {
+			return p.noBytes
 		}
 	}
 	return nil

@@ -60,7 +60,7 @@ type patched struct {
 	key         variantKey
 	selection   *overlay.Selection
 	due         bool
-	unreachable error // why the bytes of base, without which there is no value, are not available
+	noBytes     error // why the bytes of base, without which there is no value, are not available
 
 	made     any            // value of base that the value of entry was made of; nil without a value
 	result   overlay.Result // of made
@@ -139,8 +139,8 @@ func (e *entry) wantsBytesLocked() bool {
 // Targets with a configuration keep it, and the others fail.
 func (e *entry) bytesUnreachableLocked(err error) {
 	for _, p := range e.patchedVariantsLocked() {
-		if p.entry.value == nil && (p.unreachable == nil || p.unreachable.Error() != err.Error()) {
-			p.unreachable = err
+		if p.entry.value == nil && (p.noBytes == nil || p.noBytes.Error() != err.Error()) {
+			p.noBytes = err
 			p.all.cache.changedLocked(p.entry)
 		}
 	}
@@ -187,13 +187,16 @@ func (p *patched) followLocked() {
 	}
 	e.from = base.from
 	if base.value == nil || base.raw != nil {
-		p.unreachable = nil
+		p.noBytes = nil
 	}
 	switch {
 	case base.value == nil, base.raw == nil && base.state == DoesNotExist: // the server does not send it again
 		p.made, p.result, p.received, e.value = nil, overlay.Result{}, nil, nil
 	case base.raw == nil:
-		return // see bytesUnreachableLocked
+		if base.err != nil {
+			p.noBytes = base.err // the server sends no valid version; see also bytesUnreachableLocked
+		}
+		return
 	case base.value == p.made:
 	case p.made != nil && base.key.typ == resource.EndpointsType && bytes.Equal(overlay.WithoutEndpoints(base.raw), p.received):
 		p.made, e.value = base.value, p.valueOf(base.value)

@@ -337,6 +337,25 @@ func TestLateOverlayInOutage(t *testing.T) {
 	})
 }
 
+// TestLateOverlayOfRejectedVersion: a channel with an overlay opens while the latest version of a resource is
+// invalid, so that the server does not send the version in use again. The channel has the error, until
+// there is a valid version.
+func TestLateOverlayOfRejectedVersion(t *testing.T) {
+	bothVariants(t, func(t *testing.T, features ...string) {
+		h, cp, plain := serving(t, Options{}, features...)
+		cp.serve(badCluster("svc"))
+		w := h.watchWith(patchesOf(t, patchOf("svc", useMaglev)), "svc")
+		advance(time.Minute)
+		w.fails(t, "lrs_server")
+		plain.serves(t, "svc", "svc 1")
+		cp.serve(clusterTo("svc", "svc"))
+		advance(time.Minute)
+		if got := w.policy(t, "svc"); got != picker.PolicyMaglev {
+			t.Errorf("policy %v", got)
+		}
+	})
+}
+
 // TestPatchedFailures: a resource that is rejected, deleted or missing has the same effect with
 // patches as without.
 func TestPatchedFailures(t *testing.T) {
