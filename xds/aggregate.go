@@ -21,23 +21,25 @@ const maxDepth = 16
 // r is the lowest readiness in the graph. If err is not nil, it is the reason why there are no
 // leaves.
 //
+// absent is the number of clusters that have not been received, which may be leaves.
+//
 // Each cluster is visited once: O(clusters and edges), however many paths there are. The walk ends when
-// it has found more than a number of leaves.
-func flatten(root string, most int, lookup func(name string) *entry) (leaves []string, r readiness, err error) {
+// it has found more than a number of leaves and absent clusters.
+func flatten(root string, most int, lookup func(name string) *entry) (leaves []string, absent int, r readiness, err error) {
 	if c, ok := lookup(root).value.(*resource.Cluster); ok && c.Kind != resource.ClusterAggregate {
-		return []string{root}, ready, nil // no need to walk
+		return []string{root}, 0, ready, nil // no need to walk
 	}
 	w := walk{most: most, lookup: lookup, seen: map[string]*entry{}, readiness: ready}
 	w.visit(root, nil, 1)
 	switch {
 	case w.tooDeep:
-		return nil, ready, fmt.Errorf("xdslb: aggregate cluster graph of cluster %q exceeds max depth (%d)", root, maxDepth)
+		return nil, 0, ready, fmt.Errorf("xdslb: aggregate cluster graph of cluster %q exceeds max depth (%d)", root, maxDepth)
 	case len(w.leaves) > 0 || w.readiness == waiting:
-		return w.leaves, w.readiness, nil
+		return w.leaves, w.absent, w.readiness, nil
 	case w.missing != nil:
-		return nil, w.readiness, w.missing
+		return nil, w.absent, w.readiness, w.missing
 	}
-	return nil, w.readiness, fmt.Errorf("xdslb: aggregate cluster graph of cluster %q has no leaf clusters", root)
+	return nil, w.absent, w.readiness, fmt.Errorf("xdslb: aggregate cluster graph of cluster %q has no leaf clusters", root)
 }
 
 type walk struct {
@@ -45,6 +47,7 @@ type walk struct {
 	lookup    func(name string) *entry
 	seen      map[string]*entry // nil for those that are too deep
 	leaves    []string
+	absent    int
 	readiness readiness
 	missing   error // the reason why the first missing cluster is missing
 	tooDeep   bool
@@ -69,12 +72,13 @@ func (w *walk) visit(name string, by source, depth int) {
 	c, _ := e.value.(*resource.Cluster)
 	switch {
 	case c == nil:
+		w.absent++
 		if w.missing == nil {
 			w.missing = e.err
 		}
 	case c.Kind == resource.ClusterAggregate:
 		for _, child := range c.Children {
-			if len(w.leaves) > w.most {
+			if len(w.leaves)+w.absent > w.most {
 				return
 			}
 			w.visit(child, e.originLocked(), depth+1)

@@ -83,7 +83,7 @@ func TestFlatten(t *testing.T) {
 		{"child out of reach", []string{"a: b c", "b^", "c"}, "a", "[c]", interrupted, ""},
 		{"out of reach", []string{"a~"}, "a", "[]", unavailable, "a is out of reach"},
 	} {
-		leaves, r, err := flatten(tt.root, maxLeaves, graph(tt.graph...))
+		leaves, _, r, err := flatten(tt.root, maxLeaves, graph(tt.graph...))
 		if fmt.Sprint(leaves) != tt.want || r != tt.ready || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: flatten = %v, %v, %v; want %v, %v, %q", tt.name, leaves, r, err, tt.want, tt.ready, tt.err)
 		}
@@ -127,7 +127,7 @@ func TestFlattenOracle(t *testing.T) {
 			}
 		}
 		paths([]string{"n0"})
-		got, r, err := flatten("n0", maxLeaves, graph(lines...))
+		got, _, r, err := flatten("n0", maxLeaves, graph(lines...))
 		if !slices.Equal(got, want) || r != ready || (err != nil) != (len(want) == 0) {
 			t.Fatalf("flatten = %v, %v, %v; want %v\n%s", got, r, err, want, strings.Join(lines, "\n"))
 		}
@@ -146,7 +146,7 @@ func TestFlattenCost(t *testing.T) {
 	}
 	lookups := 0
 	lookup := graph(lines...)
-	leaves, _, _ := flatten("n13", maxLeaves, func(name string) *entry { lookups++; return lookup(name) })
+	leaves, _, _, _ := flatten("n13", maxLeaves, func(name string) *entry { lookups++; return lookup(name) })
 	if len(leaves) != 1 || lookups > 16 {
 		t.Errorf("%d leaves after %d look-ups, want 1 and no more than 16", len(leaves), lookups)
 	}

@@ -27,6 +27,7 @@ type cluster struct {
 	err      error
 	received receiveTime // of the latest aggregate that leads to the leaves
 
+	absent  int       // clusters of the latest version that have not been received, which may be leaves
 	wanted  []*leaf   // leaves of the wanted version, if it differs and is not ready yet
 	pending readiness // of the wanted version; ready if it is in use
 
@@ -46,15 +47,15 @@ func (m *dependencyManager) evaluateClusterLocked(c *cluster) {
 func (m *dependencyManager) resolveClusterLocked(c *cluster) {
 	var received receiveTime
 	c.root = m.useLocked(resource.ClusterType, c.name)
-	names, r, err := flatten(c.name, maxLeaves+1-m.excess+c.excess(), func(name string) *entry {
+	names, absent, r, err := flatten(c.name, maxLeaves+1-m.excess+c.excess(), func(name string) *entry {
 		e := m.useLocked(resource.ClusterType, name)
 		if c, ok := e.value.(*resource.Cluster); !ok || c.Kind == resource.ClusterAggregate {
 			received = latest(received, e.updated) // all other entries are leaves, which have their own arrival
 		}
 		return e
 	})
-	if m.boundLeavesLocked(c, len(names)) {
-		names, r, err = nil, ready, fmt.Errorf("xdslb: aggregate cluster %q: the aggregate clusters of the target lead to more than %d clusters in all", c.name, maxLeaves)
+	if m.boundLeavesLocked(c, len(names)+absent) {
+		names, absent, r, err = nil, 0, ready, fmt.Errorf("xdslb: aggregate cluster %q: the aggregate clusters of the target lead to more than %d clusters in all", c.name, maxLeaves)
 	}
 	wanted := make([]*leaf, len(names))
 	for i, name := range names {
@@ -63,10 +64,10 @@ func (m *dependencyManager) resolveClusterLocked(c *cluster) {
 	}
 	if r.replaces(c.readiness) {
 		c.readiness, c.pending, c.err, c.received = r, ready, err, received
-		m.exchangeLeavesLocked(c, wanted, nil)
+		m.exchangeLeavesLocked(c, wanted, nil, absent)
 	} else {
 		c.pending = r
-		m.exchangeLeavesLocked(c, c.leaves, wanted)
+		m.exchangeLeavesLocked(c, c.leaves, wanted, absent)
 		for _, l := range c.leaves {
 			m.resolveLeafLocked(l)
 		}
@@ -81,7 +82,7 @@ func (m *dependencyManager) resolveClusterLocked(c *cluster) {
 // sends (T-SEC-2).
 const maxLeaves = 1 << 14
 
-// boundLeavesLocked reports whether a cluster with n leaves exceeds maxLeaves. It is evaluated again
+// boundLeavesLocked reports whether a cluster with n leaves, or clusters that may be leaves, exceeds maxLeaves. It is evaluated again
 // once another cluster has fewer leaves.
 func (m *dependencyManager) boundLeavesLocked(c *cluster, n int) bool {
 	if n > 1 && m.excess-c.excess()+n-1 > maxLeaves {
@@ -93,7 +94,9 @@ func (m *dependencyManager) boundLeavesLocked(c *cluster, n int) bool {
 }
 
 // excess returns the number of leaves of a cluster that count for maxLeaves.
-func (c *cluster) excess() int { return max(0, len(c.leaves)-1) + max(0, len(c.wanted)-1) }
+func (c *cluster) excess() int {
+	return max(0, len(c.leaves)-1) + max(0, len(c.wanted)-1) + max(0, c.absent-1)
+}
 
 // assembleLocked makes the value of the version in use, unless it has not changed.
 func (c *cluster) assembleLocked(m *dependencyManager) {

@@ -147,13 +147,13 @@ func (m *dependencyManager) forgetClusterLocked(c *cluster) {
 	for _, d := range c.deps {
 		m.leaveLocked(d, c)
 	}
-	m.exchangeLeavesLocked(c, nil, nil)
+	m.exchangeLeavesLocked(c, nil, nil, 0)
 	delete(m.refused, c)
 }
 
 // exchangeLeavesLocked replaces the leaves that a cluster uses, and the leaves that are wanted in
 // their place.
-func (m *dependencyManager) exchangeLeavesLocked(c *cluster, leaves, wanted []*leaf) {
+func (m *dependencyManager) exchangeLeavesLocked(c *cluster, leaves, wanted []*leaf, absent int) {
 	before := m.excess
 	m.excess -= c.excess()
 	for _, l := range leaves {
@@ -176,7 +176,7 @@ func (m *dependencyManager) exchangeLeavesLocked(c *cluster, leaves, wanted []*l
 			}
 		}
 	}
-	c.leaves, c.wanted = leaves, wanted
+	c.leaves, c.wanted, c.absent = leaves, wanted, absent
 	if m.excess += c.excess(); m.excess < before && len(m.refused) > 0 {
 		for other := range m.refused {
 			m.markLocked(other)

@@ -84,6 +84,46 @@ func TestAggregatesTimesLeaves(t *testing.T) {
 	})
 }
 
+// TestAggregatesTimesAbsent: clusters that have not been received count for the bound too, so the walks through the
+// aggregates do not become a product, and the aggregates that are not refused get their clusters when these arrive.
+func TestAggregatesTimesAbsent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		const n = 2000
+		resources := []proto.Message{listenerTo("svc", "svc"), endpointsAt("e", 1), clusterTo("plain", "e")}
+		var names, leaves []string
+		var clusters []proto.Message
+		for i := range n {
+			names, leaves = append(names, fmt.Sprint("g", i)), append(leaves, fmt.Sprint("f", i))
+			resources = append(resources, aggregateOf(names[i], "all"))
+			clusters = append(clusters, clusterTo(leaves[i], "e"))
+		}
+		cp.serve(append(resources, aggregateOf("all", leaves...), routesTo("svc", append(names, "plain")...))...)
+		w := h.watch("svc")
+		advance(time.Minute) // the clusters do not exist
+		refused := 0
+		for _, c := range w.must(t).Clusters {
+			if c.Err != nil && strings.Contains(c.Err.Error(), "more than 16384 clusters in all") {
+				refused++
+			}
+		}
+		if refused < n-10 || refused > n-7 {
+			t.Errorf("%d of %d aggregates of %d absent clusters are refused, want all but 8", refused, n, n)
+		}
+		cp.serve(clusters...)
+		advance(time.Minute)
+		used := 0
+		for _, c := range w.must(t).Clusters {
+			if len(c.Leaves) == n {
+				used++
+			}
+		}
+		if used < 7 || used > 9 {
+			t.Errorf("%d aggregates of %d clusters are in use, want 8", used, n)
+		}
+	})
+}
+
 // TestManyRoutesAreComparedWithoutLock: a target with many routes gets new ones, and shares equal ones with the
 // previous plan, but an evaluation, which holds core.mu, does not compare them.
 func TestManyRoutesAreComparedWithoutLock(t *testing.T) {

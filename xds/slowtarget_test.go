@@ -236,7 +236,7 @@ func (s *slowTarget) cluster(name string) *slowCluster {
 	s.seen[name] = true
 	var received receiveTime
 	graph := map[string]*entry{}
-	leaves, _, err := flatten(name, maxLeaves, func(name string) *entry {
+	leaves, _, _, err := flatten(name, maxLeaves, func(name string) *entry {
 		e := s.lookup(resource.ClusterType, name)
 		if c, ok := e.value.(*resource.Cluster); !ok || c.Kind == resource.ClusterAggregate {
 			received = latest(received, e.updated)
