@@ -52,6 +52,7 @@ lint: ## gofmt, vet, staticcheck, go.mod tidiness, the exported API.
 	$(TOOL) staticcheck -checks '$(CHECKS)' $(PKGS)
 	$(GO) mod tidy -diff
 	$(GO) run -C bench/cmd/api . -C ../../..
+	@.ci/figures || true
 
 .PHONY: api
 api: ## Accept the incompatible changes of the exported API that lint reports.

@@ -13,7 +13,7 @@ import (
 )
 
 // TestRelease: .ci/release writes the notes of a version and its bill of materials, and rejects
-// invalid versions, versions that CHANGELOG.md lacks, and checkouts with changes.
+// invalid versions, versions that CHANGELOG.md lacks, figures of other code, and checkouts with changes.
 func TestRelease(t *testing.T) {
 	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "release")
 	write := func(name, text string, mode os.FileMode) string {
@@ -38,11 +38,30 @@ func TestRelease(t *testing.T) {
 	script := write(".ci/release", read(t, ".ci/release"), 0o700)
 	write(".ci/go", "#!/bin/sh\necho \"$@\" >"+out+"/sbom.cdx.json\n", 0o700)
 	write("CHANGELOG.md", "# Changelog\n\n## [0.2.0] - 2027-01-02\n\n- two\n\n## [0.1.0] - 2026-12-01\n\n- one\n", 0o600)
-	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-qm", "a"}} {
-		if text, err := run("git", args...); err != nil {
-			t.Fatalf("git %v: %v\n%s", args, err, text)
+	write(".ci/figures", read(t, ".ci/figures"), 0o700)
+	commit := func() string {
+		t.Helper()
+		for _, args := range [][]string{{"add", "."}, {"-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-qm", "a"}} {
+			if text, err := run("git", args...); err != nil {
+				t.Fatalf("git %v: %v\n%s", args, err, text)
+			}
 		}
+		id, err := run("git", "rev-parse", "HEAD")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(id)
 	}
+	if text, err := run("git", "init", "-q"); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for _, folder := range []string{"edf", "ringhash", "picker", "integrate/internal/balancer", "integrate/internal/rpc", "integrate/internal/link"} {
+		write(folder+"/a.go", "package a\n", 0o600)
+	}
+	measured := commit()
+	write("bench/testdata/baseline.txt", "commit: "+measured+"\n", 0o600)
+	write("edf/a_test.go", "package a\n", 0o600)
+	commit()
 
 	if text, err := run(script, "v0.2.0", out); err != nil {
 		t.Fatalf("%v\n%s", err, text)
@@ -56,6 +75,20 @@ func TestRelease(t *testing.T) {
 		if text, err := run(script, c.version, out); err == nil || !strings.Contains(text, c.want) {
 			t.Errorf("release %s: %v %q, want an error with %q", c.version, err, text, c.want)
 		}
+	}
+	for _, folder := range []string{"edf", "integrate/internal/link"} {
+		write(folder+"/a.go", "package a // other code\n", 0o600)
+		commit()
+		if text, err := run(script, "v0.2.0", out); err == nil || !strings.Contains(text, "1 files of picks and RPCs differ") {
+			t.Errorf("a release whose figures were measured with another %s: %v %q", folder, err, text)
+		}
+		write(folder+"/a.go", "package a\n", 0o600)
+		commit()
+	}
+	write("bench/testdata/baseline.txt", "commit: 0123456\n", 0o600)
+	commit()
+	if text, err := run(script, "v0.2.0", out); err != nil || !strings.Contains(text, "NOT CHECKED") {
+		t.Errorf("a release without the commit of the recorded run: %v %q", err, text)
 	}
 	write("new", "", 0o600)
 	if text, err := run(script, "v0.2.0", out); err == nil || !strings.Contains(text, "has changes") {
