@@ -22,7 +22,7 @@ import (
 // There is no network: messages are handed over in the goroutine of the test. TestChurn is similar, with
 // a network and concurrency.
 func TestModel(t *testing.T) {
-	testModel(t, 300, model{ // 150,000 steps in each mode
+	testModel(t, 300, testing.Short() || raceEnabled, model{ // 150,000 steps in each mode
 		seeds:   []uint64{1774, 4126, 13638, 20620, 22253, 157, 524},
 		weights: opWeights,
 		draw:    randomOps,
@@ -38,7 +38,7 @@ func TestModelOutages(t *testing.T) {
 	for kind, weight := range outageWeights {
 		weights[kind] += weight
 	}
-	testModel(t, 150, model{weights: weights, draw: randomOutages, world: newOutageWorld})
+	testModel(t, 150, testing.Short() || raceEnabled, model{weights: weights, draw: randomOutages, world: newOutageWorld})
 }
 
 // model is a kind of random history.
@@ -49,9 +49,9 @@ type model struct {
 	world   func(t *kit.Trial, opts Options) *world
 }
 
-func testModel(t *testing.T, runs int, of model) {
+func testModel(t *testing.T, runs int, short bool, of model) {
 	const steps = 500
-	if testing.Short() || raceEnabled {
+	if short {
 		runs = runs * 2 / 15
 	}
 	var took [numOps]int
