@@ -192,11 +192,10 @@ func (p *patched) followLocked() {
 	switch {
 	case base.value == nil, base.raw == nil && base.state == DoesNotExist: // the server does not send it again
 		p.made, p.result, p.received, e.value = nil, overlay.Result{}, nil, nil
-	case base.raw == nil:
-		if base.err != nil {
-			p.noBytes = base.err // the server sends no valid version; see also bytesUnreachableLocked
-		}
-		return
+	case base.raw == nil && (base.err == nil || e.value != nil):
+		return // see bytesUnreachableLocked
+	case base.raw == nil: // the server sends no valid version, as if there had been none before
+		p.noBytes = nil
 	case base.value == p.made:
 	case p.made != nil && base.key.typ == resource.EndpointsType && bytes.Equal(overlay.WithoutEndpoints(base.raw), p.received):
 		p.made, e.value = base.value, p.valueOf(base.value)
