@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -169,7 +170,7 @@ func TestDisplacedStreams(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
 				agent := xdstest.New(t, xdstest.Options{Listen: b.net.Listen, SingleStream: true})
 				set(t, agent, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)}))
-				var log strings.Builder
+				var log kit.Logs
 				cfg := b.config(agent)
 				cfg.Delta, cfg.Logger = tt.delta, slog.New(slog.NewTextHandler(&log, nil))
 				cc := b.dial(cfg)
@@ -226,7 +227,7 @@ func TestRotatedStreams(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		server := xdstest.New(t, xdstest.Options{Listen: b.net.Listen, SingleStream: true})
 		set(t, server, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)}))
-		var log strings.Builder
+		var log kit.Logs
 		cfg := b.config(server)
 		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		cc := b.dial(cfg)

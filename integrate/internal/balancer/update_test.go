@@ -229,13 +229,18 @@ func TestCompileWithoutMutex(t *testing.T) {
 		cfg.Filters = []picker.Filter{{Name: "f", Type: "test.CompileWithoutMutex"}}
 		return cfg
 	}
+	opened := func() int { // Close shuts connections down on goroutines
+		cc.mu.Lock()
+		defer cc.mu.Unlock()
+		return cc.opened
+	}
 	first := config(0)
 	b.Update(first)
-	if compiled != 1 || len(cc.conns) != 1 {
-		t.Fatalf("the first configuration was compiled %d times and has %d connections, want 1 and 1", compiled, len(cc.conns))
+	if compiled != 1 || opened() != 1 {
+		t.Fatalf("the first configuration was compiled %d times and has %d connections, want 1 and 1", compiled, opened())
 	}
 	b.Update(config(1))
-	if compiled != 2 || len(cc.conns) != 1 {
-		t.Errorf("%d configurations were compiled and %d connections made, want 2 and 1: the second was applied to a closed balancer", compiled, len(cc.conns))
+	if compiled != 2 || opened() != 1 {
+		t.Errorf("%d configurations were compiled and %d connections made, want 2 and 1: the second was applied to a closed balancer", compiled, opened())
 	}
 }
