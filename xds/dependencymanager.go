@@ -30,7 +30,7 @@ type dependencyManager struct {
 	shared *shared
 	key    targetKey
 
-	// The overlay that the target uses, and its patches for the target; nil if there are none.
+	// The overlay that the target uses, and its patches for the target, or nil.
 	overlay   *overlay.Overlay
 	selection *overlay.Selection
 	unwatch   func() // of the source of the overlay; nil without one

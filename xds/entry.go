@@ -89,7 +89,7 @@ type entry struct {
 
 	rejected *rejectedVersion // the latest, in state Nacked; otherwise nil
 
-	variants map[variantKey]*entry // for other targets, see patched.go; nil if there are none
+	variants map[variantKey]*entry // for other targets, see patched.go
 }
 
 // unavailable is the condition that a server does not have the latest version of the resource.
