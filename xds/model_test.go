@@ -38,7 +38,7 @@ func TestModelOutages(t *testing.T) {
 	for kind, weight := range outageWeights {
 		weights[kind] += weight
 	}
-	testModel(t, 150, testing.Short() || raceEnabled, model{weights: weights, draw: randomOutages, world: newOutageWorld})
+	testModel(t, 60, testing.Short() || raceEnabled, model{weights: weights, draw: randomOutages, world: newOutageWorld})
 }
 
 // model is a kind of random history.
