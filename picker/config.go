@@ -261,7 +261,7 @@ type RetryPolicy struct {
 	BaseBackoff time.Duration // before the first retry, before jitter; at least 1 ms, default 25 ms
 	MaxBackoff  time.Duration // maximum of the backoff, which doubles with each retry; default 10 · BaseBackoff
 	// OtherHosts excludes endpoints of previous attempts, as long as other endpoints are READY
-	// (Envoy's previous_hosts).
+	// (Envoy's previous_hosts). Clusters whose policy compares latencies always exclude them.
 	OtherHosts bool
 	// PerTryTimeout limits the duration of an attempt, which is then canceled; 0 means no limit. If
 	// the route is hedged, the attempt continues and another one is started.
@@ -398,9 +398,7 @@ type RingPolicy struct {
 
 // LeastRequest has the parameters of least_request (A48).
 type LeastRequest struct {
-	// Choices is the number of endpoints sampled for each RPC: 2 to 10. 0 means that all are compared
-	// (Envoy's FULL_SCAN).
-	Choices uint32
+	Choices uint32 // endpoints sampled for each RPC: 2 to 10; 0 compares all (Envoy's FULL_SCAN)
 	// IgnoreWeights samples all endpoints with equal probability, as in A48.
 	IgnoreWeights bool
 }

@@ -164,10 +164,10 @@ func (l *leastLatency) odds() []float64 {
 	return odds
 }
 
-// oddsOfTwo returns the probabilities if two samples are compared and the second is drawn again if
-// it equals the first, redraws times among different weights. For a candidate with the probability w
-// of a sample, the second sample is the same with probability w^(redraws+1) then, and another with
-// its own times 1 + w + … + w^redraws. Sums over the more expensive ones, in their order.
+// oddsOfTwo is odds for two samples, of which the second is drawn again if it equals the first:
+// redraws times among different weights. After a first sample with probability w, the second is the
+// same with probability w^(redraws+1), and another one with its own probability times
+// 1 + w + … + w^redraws.
 func (l *leastLatency) oddsOfTwo(costs []float64) []float64 {
 	n := len(l.candidates)
 	w, order := make([]float64, n), make([]int, n)

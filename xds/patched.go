@@ -194,7 +194,7 @@ func (p *patched) followLocked() {
 		p.made, p.result, p.received, e.value = nil, overlay.Result{}, nil, nil
 	case base.raw == nil && (base.err == nil || e.value != nil):
 		return // see bytesUnreachableLocked
-	case base.raw == nil: // the server sends no valid version, as if it never had
+	case base.raw == nil: // a server answers, but sends no valid version, as if it never had
 		p.noBytes = nil
 	case base.value == p.made:
 	case p.made != nil && base.key.typ == resource.EndpointsType && bytes.Equal(overlay.WithoutEndpoints(base.raw), p.received):
