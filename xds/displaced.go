@@ -6,7 +6,6 @@ package xds
 import (
 	"errors"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 )
@@ -36,7 +35,6 @@ const (
 func (s *session) displacedOpenedLocked() {
 	d := &s.stats.displacement
 	d.opened = time.Now()
-	noteOpening(s.cfg.URI, s.core, d.opened)
 	if d.since.IsZero() {
 		return
 	}
@@ -78,22 +76,21 @@ func (s *session) displacedEndedLocked(err error) {
 			"an xDS server or client of google.golang.org/grpc/xds, different Config.Policies or ControlPlaneDialOptions, or several processes behind one agent"))
 }
 
-// openings has the latest stream that a client of the process opened to each server, by URI.
+// openings has the time of the latest stream of each client of the process to each server, by URI.
 var openings = struct {
 	mu     sync.Mutex
-	latest map[string]opening
-}{latest: map[string]opening{}}
+	latest map[string]map[*core]time.Time
+}{latest: map[string]map[*core]time.Time{}}
 
-type opening struct {
-	by *core
-	at time.Time
-}
-
-// noteOpening records a stream of a client.
+// noteOpening records a stream of a client. It is called before the stream is opened, since the server
+// may end another client's stream before this one's is known to be open.
 func noteOpening(uri string, by *core, at time.Time) {
 	openings.mu.Lock()
 	defer openings.mu.Unlock()
-	openings.latest[uri] = opening{by, at}
+	if openings.latest[uri] == nil {
+		openings.latest[uri] = map[*core]time.Time{}
+	}
+	openings.latest[uri][by] = at
 }
 
 // openedByOther reports whether another client of the process has opened a stream to a server
@@ -101,13 +98,21 @@ func noteOpening(uri string, by *core, at time.Time) {
 func openedByOther(uri string, than *core, now time.Time) bool {
 	openings.mu.Lock()
 	defer openings.mu.Unlock()
-	o, ok := openings.latest[uri]
-	return ok && o.by != than && now.Sub(o.at) < time.Second
+	for by, at := range openings.latest[uri] {
+		if by != than && now.Sub(at) < time.Second {
+			return true
+		}
+	}
+	return false
 }
 
 // forgetOpenings is called when a client closes.
 func forgetOpenings(of *core) {
 	openings.mu.Lock()
 	defer openings.mu.Unlock()
-	maps.DeleteFunc(openings.latest, func(_ string, o opening) bool { return o.by == of })
+	for uri, latest := range openings.latest {
+		if delete(latest, of); len(latest) == 0 {
+			delete(openings.latest, uri)
+		}
+	}
 }

@@ -77,6 +77,9 @@ func (st *stream) open(cc *grpc.ClientConn) (err error) {
 	defer notice.Stop()
 	s.core.mu.Lock()
 	variant := s.variant
+	if st.ctx.Err() == nil { // else the client may be closed
+		noteOpening(s.cfg.URI, s.core, time.Now())
+	}
 	s.core.mu.Unlock()
 	if st.ads, err = variant.open(st.ctx, cc); err != nil {
 		return err
