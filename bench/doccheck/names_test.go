@@ -180,7 +180,7 @@ func newCode(fsys fs.FS, texts map[string]string) *code {
 		switch pkg := file.Name.Name; {
 		case strings.HasSuffix(name, "_test.go"):
 			maps.Copy(c.tests, c.files[name])
-		case pkg != "main":
+		case pkg != "main" && name != "doc.go":
 			c.folders[path.Dir(name)] = pkg
 			if c.pkgs[pkg] == nil {
 				c.pkgs[pkg] = map[string]bool{}
