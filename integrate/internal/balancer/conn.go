@@ -145,6 +145,7 @@ func (c *conn) onState(s balancer.SubConnState) {
 // checkHealth lets the health listener decide whether a connected endpoint is READY (A17).
 // pick_first does so itself for endpoints with several addresses.
 func (c *conn) checkHealth() {
+	c.stopHealthWatch()
 	report := func(s balancer.SubConnState) {
 		switch {
 		case c.target() == nil:

@@ -124,6 +124,7 @@ func (e *endpoint) resume() {
 			e.Connectivity = picker.Connecting
 			c.checkHealth()
 		} else {
+			c.stopHealthWatch()
 			e.onReady()
 		}
 	}

@@ -32,10 +32,9 @@ type healthWatch struct {
 	cancel  context.CancelFunc
 }
 
-// watchHealth starts a healthWatch, which replaces a previous one. report runs with the mutex held,
-// for each change of health while the watch is in force.
+// watchHealth starts a healthWatch. report runs with the mutex held, for each change of health while
+// the watch is in force.
 func (c *conn) watchHealth(sc balancer.SubConn, service string, report func(balancer.SubConnState)) {
-	c.stopHealthWatch()
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &healthWatch{service, cancel}
 	if c.leaf.watches == nil {

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/picker"
 )
 
 // lostConn is a connection on which no stream can be created.
@@ -45,4 +47,27 @@ func TestHealthStreamOfLostConn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHealthWatchReplaced checks that a connection whose cluster had a health check of its own goes by
+// the health that gRPC reports once the cluster has none (A17), also if the change was not applied to
+// the connection at the time, since the cluster's policy had child policies.
+func TestHealthWatchReplaced(t *testing.T) {
+	b, cc := newTestLB(t, Config{HealthCheckService: "s"})
+	checked := clusterOf("c", prio(eps(1)))
+	checked.Leaves[0].HealthCheck = &picker.HealthCheck{Service: "silent"}
+	b.set(configOf(checked))
+	b.to(cc.conn(t, 1), ready)
+	b.lock()
+	l := b.live()[0]
+	if len(l.watches) != 1 {
+		t.Errorf("%d watches of READY connections, want 1", len(l.watches))
+	}
+	l.cfg = &clusterOf("c", prio(eps(1))).Leaves[0]
+	for e := range l.endpoints {
+		e.resume()
+	}
+	l.priorities[0].recount()
+	b.unlock()
+	wantPick(t, b, 1)
 }

@@ -126,10 +126,11 @@ func (l *leaf) recheckHealth() {
 		if c == nil || c.child != nil || c.state != picker.Ready || c.multiAddress() || l.delegates() {
 			continue
 		}
-		c.stopHealthWatch()
 		if l.checksHealth() {
 			c.checkHealth()
-		} else if e.Connectivity != picker.Ready {
+			continue
+		}
+		if c.stopHealthWatch(); e.Connectivity != picker.Ready {
 			e.observe(connectivity.Ready, nil)
 		}
 	}
