@@ -155,7 +155,7 @@ func (h *versionHistory) change() string {
 	l := &list[h.rng.IntN(len(list))]
 	k := h.rng.IntN(l.Endpoints.Len())
 	at := *l.Endpoints.At(k)
-	replace := func(e Endpoint) { l.Endpoints = l.Endpoints.Replace(k, k+1, e) }
+	set := func(e Endpoint) { l.Endpoints = replace(l.Endpoints, k, k+1, e) }
 	all := h.flat(0)
 	e := all[h.rng.IntN(len(all))]
 	what := ""
@@ -166,19 +166,19 @@ func (h *versionHistory) change() string {
 			k = h.rng.IntN(l.Endpoints.Len())
 			at = *l.Endpoints.At(k)
 			at.Weight = 1 + h.rng.Uint32N(20)
-			replace(at)
+			set(at)
 		}
 	case 6:
 		what = "health"
 		at.Health ^= Healthy ^ Draining
-		replace(at)
+		set(at)
 	case 7:
 		what = "endpoints"
-		l.Endpoints = l.Endpoints.Replace(k, k, h.some(1)...)
+		l.Endpoints = replace(l.Endpoints, k, k, h.some(1)...)
 	case 8:
 		what = "endpoints"
 		if l.Endpoints.Len() > 1 {
-			l.Endpoints = l.Endpoints.Replace(k, k+1)
+			l.Endpoints = replace(l.Endpoints, k, k+1)
 		}
 	case 9:
 		what = "a locality more"
@@ -198,7 +198,7 @@ func (h *versionHistory) change() string {
 	case 13:
 		what = "extreme weights"
 		at.Weight = 1 << 31 * h.rng.Uint32N(2)
-		replace(at)
+		set(at)
 	case 14:
 		what = "the policy"
 		h.switchPolicy()

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // A world is a configuration with everything a caller of Build keeps beside it.
@@ -158,7 +161,24 @@ func zone(name string, weight uint32, endpoints []Endpoint) Locality {
 func edit(l *Locality, i int, f func(*Endpoint)) {
 	e := *l.Endpoints.At(i)
 	f(&e)
-	l.Endpoints = l.Endpoints.Replace(i, i+1, e)
+	l.Endpoints = replace(l.Endpoints, i, i+1, e)
+}
+
+// replace returns a version of a list in which the endpoints [i, j) are replaced by others.
+func replace(list EndpointList, i, j int, others ...Endpoint) EndpointList {
+	var b persistent.Builder[Endpoint]
+	b.Follow(list, list.Len()+len(others))
+	for k, e := range slices.Insert(list.Slice(), j, others...) {
+		switch {
+		case k < i:
+			b.Add(e, k)
+		case k >= j && k < j+len(others):
+			b.Add(e, -1)
+		case k >= j:
+			b.Add(e, k-len(others))
+		}
+	}
+	return b.List()
 }
 
 // reweigh gives an endpoint of the first locality of cluster 0 another weight.

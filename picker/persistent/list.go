@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// List is one version of a list of values. It is immutable; Replace returns the next version.
+// List is one version of a list of values. It is immutable; a Builder makes the next version.
 // Like a slice, it is copied as three words and is safe for concurrent reads. The zero List is
 // empty. Use Slice for data that is read while RPCs are picked.
 //
@@ -18,7 +18,7 @@ import (
 //
 //	version 1:  [a b c] [d e f] [g h]
 //	               │               │
-//	version 2:  [a b c] [d x f] [g h]    = Replace(4, 5, x)
+//	version 2:  [a b c] [d x f] [g h]    item 4 is x
 //
 // The next version copies only a chunk and the list of chunks, and Since finds the differences
 // between two versions by comparing one pointer per chunk. Two adjacent chunks together are
@@ -175,46 +175,6 @@ func (c chunk[T]) same(as chunk[T]) bool { return &c.items[0] == &as.items[0] }
 
 // span returns the items of the chunks [k, n).
 func (l List[T]) span(k, n int) span { return span{l.start(k), l.start(n)} }
-
-// Replace returns a list in which the items [i, j) are replaced by others, like slices.Replace:
-// it can change, insert and remove items. It copies up to two chunks, or up to four if they are
-// small, and the list of chunks.
-func (l List[T]) Replace(i, j int, others ...T) List[T] {
-	var left, right []T // remaining items of the changed chunks
-	k, n := 0, 0        // the changed chunks are [k, n)
-	if len(l.chunks) > 0 {
-		k, n = l.find(i), l.find(max(i, j-1))+1
-		left = l.chunks[k].items[:i-l.start(k)]
-		right = l.chunks[n-1].items[j-l.start(n-1):]
-	}
-	size := len(left) + len(others) + len(right)
-	var before, after []T // adjacent small chunks
-	if n < len(l.chunks) && size+len(l.chunks[n].items) <= maxChunk/2 {
-		after = l.chunks[n].items
-		size, n = size+len(after), n+1
-	}
-	if k > 0 && size+len(l.chunks[k-1].items) <= maxChunk/2 {
-		before = l.chunks[k-1].items
-		size, k = size+len(before), k-1
-	}
-	items := slices.Concat(before, left, others, right, after)
-	pieces := (size + maxChunk - 1) / maxChunk
-	if k+pieces+len(l.chunks)-n == 0 {
-		return List[T]{}
-	}
-	next := List[T]{append(make([]chunk[T], 0, k+pieces+len(l.chunks)-n), l.chunks[:k]...)}
-	for p := range pieces {
-		piece := items[size*p/pieces : size*(p+1)/pieces]
-		if pieces > 1 {
-			piece = slices.Clone(piece) // so that a piece does not keep the other pieces in memory
-		}
-		next.add(piece)
-	}
-	for _, c := range l.chunks[n:] {
-		next.add(c.items)
-	}
-	return next
-}
 
 // add appends a chunk during construction.
 func (l *List[T]) add(items []T) {

@@ -88,7 +88,7 @@ func randomSplit(rng *rand.Rand, numbers []int) []picker.Priority {
 		p := &prios[rng.IntN(len(prios))]
 		l := &p.Localities[rng.IntN(len(p.Localities))]
 		end := l.Endpoints.Len()
-		l.Endpoints = l.Endpoints.Replace(end, end, picker.Endpoint{Addr: addr(n), Weight: 1 + rng.Uint32N(5)})
+		l.Endpoints = replace(l.Endpoints, end, end, picker.Endpoint{Addr: addr(n), Weight: 1 + rng.Uint32N(5)})
 	}
 	return prios
 }

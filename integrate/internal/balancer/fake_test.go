@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // fakeCC stands in for gRPC's side of a balancer. As gRPC does, it never calls
@@ -196,7 +198,24 @@ func edit(p *picker.Priority, i int, f func(*picker.Endpoint)) {
 	l := &p.Localities[0]
 	e := *l.Endpoints.At(i)
 	f(&e)
-	l.Endpoints = l.Endpoints.Replace(i, i+1, e)
+	l.Endpoints = replace(l.Endpoints, i, i+1, e)
+}
+
+// replace returns a version of a list in which the endpoints [i, j) are replaced by others.
+func replace(list picker.EndpointList, i, j int, others ...picker.Endpoint) picker.EndpointList {
+	var b persistent.Builder[picker.Endpoint]
+	b.Follow(list, list.Len()+len(others))
+	for k, e := range slices.Insert(list.Slice(), j, others...) {
+		switch {
+		case k < i:
+			b.Add(e, k)
+		case k >= j && k < j+len(others):
+			b.Add(e, -1)
+		case k >= j:
+			b.Add(e, k-len(others))
+		}
+	}
+	return b.List()
 }
 
 // clusterOf makes a cluster of one leaf.

@@ -44,29 +44,29 @@ func (l *listEditor) change() {
 	switch l.rng.IntN(8) {
 	case 0:
 		e.Weight++
-		from.Endpoints = from.Endpoints.Replace(i, i+1, e)
+		from.Endpoints = replace(from.Endpoints, i, i+1, e)
 	case 1:
 		e.Health ^= picker.Draining
-		from.Endpoints = from.Endpoints.Replace(i, i+1, e)
+		from.Endpoints = replace(from.Endpoints, i, i+1, e)
 	case 2:
-		from.Endpoints = from.Endpoints.Replace(i, i+1, l.endpoint())
+		from.Endpoints = replace(from.Endpoints, i, i+1, l.endpoint())
 	case 3:
-		from.Endpoints = from.Endpoints.Replace(i, i+1)
+		from.Endpoints = replace(from.Endpoints, i, i+1)
 	case 4:
-		to.Endpoints = to.Endpoints.Replace(k, k, l.endpoint())
+		to.Endpoints = replace(to.Endpoints, k, k, l.endpoint())
 	case 5:
-		from.Endpoints, to.Endpoints = from.Endpoints.Replace(i, i+1), to.Endpoints.Replace(k, k, e)
+		from.Endpoints, to.Endpoints = replace(from.Endpoints, i, i+1), replace(to.Endpoints, k, k, e)
 	case 6:
-		from.Endpoints = from.Endpoints.Replace(i, i+1)
+		from.Endpoints = replace(from.Endpoints, i, i+1)
 		i = l.rng.IntN(from.Endpoints.Len() + 1)
-		from.Endpoints = from.Endpoints.Replace(i, i, e)
+		from.Endpoints = replace(from.Endpoints, i, i, e)
 	default: // many at once, so that chunks come and go
 		n := min(i+l.rng.IntN(200), from.Endpoints.Len())
 		others := make([]picker.Endpoint, l.rng.IntN(200))
 		for i := range others {
 			others[i] = l.endpoint()
 		}
-		from.Endpoints = from.Endpoints.Replace(i, n, others...)
+		from.Endpoints = replace(from.Endpoints, i, n, others...)
 	}
 }
 
