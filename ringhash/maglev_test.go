@@ -32,8 +32,8 @@ func tableOf(m *Maglev) []int {
 	return table
 }
 
-// The table is the one that rounds over all hosts fill, for all kinds of weights:
-// the heap of turns takes none too early or too late.
+// TestMaglevMatchesOracle checks that the heap of turns fills the table as rounds over all hosts do,
+// for random weights, and for hosts in any order (T-RING-4).
 func TestMaglevMatchesOracle(t *testing.T) {
 	rng := newRand(13)
 	sizes := []uint64{2, 3, 5, 7, 17, 101, 251, 1009, 4099}
@@ -102,31 +102,6 @@ func TestMaglevLopsided(t *testing.T) {
 		}
 		if got != want {
 			t.Fatalf("host %d has %d slots, want %d", host, got, want)
-		}
-	}
-}
-
-// Each host gets its share of slots, to within one for equal weights.
-func TestMaglevShares(t *testing.T) {
-	rng := newRand(14)
-	for _, equal := range []bool{true, false} {
-		hosts := benchHosts(100)
-		sum := 0.0
-		for i := range hosts {
-			if !equal {
-				hosts[i].Weight = 1 + rng.Uint32N(100)
-			}
-			sum += float64(hosts[i].Weight)
-		}
-		slots := make([]int, len(hosts))
-		for _, host := range tableOf(mustMaglev(t, hosts, defaultTableSize, XXH3)) {
-			slots[host]++
-		}
-		for host, got := range slots {
-			want := defaultTableSize * float64(hosts[host].Weight) / sum
-			if math.Abs(float64(got)-want) > 2 {
-				t.Errorf("host %d has %d slots, want %.1f", host, got, want)
-			}
 		}
 	}
 }
@@ -213,17 +188,5 @@ func TestIsPrime(t *testing.T) {
 		if err := validateTableSize(n); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-func TestMaglevPickDoesNotAllocate(t *testing.T) {
-	m := mustMaglev(t, benchHosts(10), 251, XXH64)
-	hash := uint64(0)
-	got := testing.AllocsPerRun(1000, func() {
-		hash += golden
-		sink += m.Pick(hash)
-	})
-	if got != 0 {
-		t.Errorf("Pick allocates %v times", got)
 	}
 }

@@ -55,8 +55,8 @@ func probesOf(rng *rand.Rand, ring []slowEntry) []uint64 {
 	return probes
 }
 
-// The ring is T-RING-1, T-RING-2 and T-RING-3: same entries, same lookups, for all
-// kinds of weights and sizes.
+// TestRingMatchesOracle checks that entries, look-ups and walks are those of T-RING-1, T-RING-2 and
+// T-RING-3, for random weights and sizes, and for hosts in any order (T-RING-4).
 func TestRingMatchesOracle(t *testing.T) {
 	rng := newRand(1)
 	for range 400 {
@@ -75,6 +75,13 @@ func TestRingMatchesOracle(t *testing.T) {
 			}
 			if got := r.Pick(hash); got != want[pos].host {
 				t.Fatalf("Pick(%#x) = %d, want %d", hash, got, want[pos].host)
+			}
+		}
+		hash := rng.Uint64()
+		walk := slices.Collect(r.Walk(hash)) // each entry once, beginning with that of the hash (A61)
+		for n, pos := 0, slowSeek(want, hash); n < max(len(want), len(walk)); n++ {
+			if len(walk) != len(want) || walk[n] != want[(pos+n)%len(want)].host {
+				t.Fatalf("Walk(%#x) = %v, want the entries of %v from %d on", hash, walk, want, pos)
 			}
 		}
 	}
@@ -124,44 +131,6 @@ func TestEnvoyRings(t *testing.T) {
 		r := mustNew(t, hosts, test.minSize, test.maxSize, XXH64)
 		if got := entriesOf(t, r); !slices.Equal(got, test.want) {
 			t.Errorf("%s: ring is %v, want %v", test.name, got, test.want)
-		}
-	}
-}
-
-// The end points of the circle belong to its first entry (T-RING-3).
-func TestPickWraps(t *testing.T) {
-	hosts := benchHosts(7)
-	for _, fn := range funcs {
-		r := mustNew(t, hosts, 50, 50, fn)
-		first, last := r.entries[0].hash(), r.entries[r.Len()-1].hash()
-		for _, hash := range []uint64{0, first, last + 1, math.MaxUint64} {
-			if got, want := r.Pick(hash), hostAt(r, 0); got != want {
-				t.Errorf("Pick(%#x) = %d, want %d", hash, got, want)
-			}
-			if got := position(r, hash); got != 0 {
-				t.Errorf("position(%#x) = %d, want 0", hash, got)
-			}
-		}
-		if got, want := position(r, last), r.Len()-1; got != want {
-			t.Errorf("position(%#x) = %d, want %d", last, got, want)
-		}
-	}
-}
-
-// A walk visits each entry once, beginning with that of the hash (gRFC A61).
-func TestWalk(t *testing.T) {
-	r := mustNew(t, benchHosts(5), 23, 23, XXH64)
-	for _, hash := range []uint64{0, 1 << 62, math.MaxUint64} {
-		pos := position(r, hash)
-		n := 0
-		for host := range r.Walk(hash) {
-			if want := hostAt(r, (pos+n)%r.Len()); host != want {
-				t.Fatalf("Walk(%#x): host %d is %d, want %d", hash, n, host, want)
-			}
-			n++
-		}
-		if n != r.Len() {
-			t.Errorf("Walk(%#x) yields %d hosts for %d entries", hash, n, r.Len())
 		}
 	}
 }
@@ -253,42 +222,28 @@ func TestAllHostsWithSameKey(t *testing.T) {
 	}
 }
 
-// A host of weight zero is never picked; one of weight takes its whole share.
-func TestWeightEnds(t *testing.T) {
-	rng := newRand(4)
-	for range 200 {
-		hosts := randomHosts(rng, 20)
-		minSize, maxSize := randomSizes(rng, 500)
-		r := mustNew(t, hosts, minSize, maxSize, funcs[rng.IntN(2)])
-		for p := range r.Len() {
-			if host := hostAt(r, p); hosts[host].Weight == 0 {
-				t.Fatalf("host %d of weight 0 is at position %d", host, p)
-			}
-		}
-	}
-	only := []Host{{"a", 0}, {"b", math.MaxUint32}, {"c", 0}}
-	for _, fn := range funcs {
-		r := mustNew(t, only, 1, 1, fn)
-		if got := r.Pick(rng.Uint64()); got != 1 || r.Len() != 1 {
-			t.Errorf("Pick = %d in ring of %d, want 1 in ring of 1", got, r.Len())
-		}
-	}
-}
-
-func TestPickDoesNotAllocate(t *testing.T) {
+func TestPicksDoNotAllocate(t *testing.T) {
 	r := mustNew(t, benchHosts(100), 4096, 4096, XXH64)
+	v := r.Restrict([]bool{99: true})
+	m := mustMaglev(t, benchHosts(10), 251, XXH64)
+	key := strings.Repeat("header value ", 20)
 	hash := uint64(0)
-	got := testing.AllocsPerRun(1000, func() {
-		hash += golden
-		sink += r.Pick(hash)
-		for host := range r.Walk(hash) {
-			if sink += host; host > 50 {
-				break
+	for name, f := range map[string]func(){
+		"Ring.Pick":   func() { sink += r.Pick(hash) },
+		"View.Pick":   func() { host, _ := v.Pick(hash); sink += host },
+		"Maglev.Pick": func() { sink += m.Pick(hash) },
+		"Probe":       func() { sink += int(Probe(XXH3.Sum(key), 3)) + int(Probe(XXH64.Sum(key), 3)) },
+		"Ring.Walk": func() {
+			for host := range r.Walk(hash) {
+				if sink += host; host > 50 {
+					break
+				}
 			}
+		},
+	} {
+		if got := testing.AllocsPerRun(1000, func() { hash += golden; f() }); got != 0 {
+			t.Errorf("%s allocates %v times, want 0", name, got)
 		}
-	})
-	if got != 0 {
-		t.Errorf("Pick allocates %v times", got)
 	}
 }
 
