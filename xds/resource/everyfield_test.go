@@ -121,6 +121,7 @@ var everyField = map[protoreflect.FullName]fieldsOf{
 		documented: "max_connections max_pending_requests",
 		none:       "track_remaining max_connection_pools",
 	},
+	"envoy.config.cluster.v3.CircuitBreakers.Thresholds.RetryBudget": {done: "budget_percent min_retry_concurrency"},
 	"envoy.config.cluster.v3.OutlierDetection": {
 		done: "interval base_ejection_time max_ejection_percent max_ejection_time enforcing_success_rate success_rate_minimum_hosts " +
 			"success_rate_request_volume success_rate_stdev_factor failure_percentage_threshold enforcing_failure_percentage " +
@@ -130,7 +131,33 @@ var everyField = map[protoreflect.FullName]fieldsOf{
 		named: "enforcing_local_origin_success_rate enforcing_failure_percentage_local_origin",
 		none:  "max_ejection_time_jitter successful_active_health_check_uneject_host",
 	},
-	"envoy.config.endpoint.v3.ClusterLoadAssignment": {done: "cluster_name endpoints policy", documented: "named_endpoints"},
+	"envoy.config.cluster.v3.Cluster.EdsClusterConfig":  {done: "eds_config service_name"},
+	"envoy.config.cluster.v3.Cluster.CustomClusterType": {done: "name typed_config"},
+	"envoy.config.core.v3.HealthStatusSet":              {done: "statuses"},
+	"envoy.config.route.v3.HeaderMatcher": {
+		done: "name exact_match safe_regex_match range_match present_match prefix_match suffix_match contains_match string_match invert_match",
+	},
+	"envoy.type.matcher.v3.StringMatcher":                             {done: "exact prefix suffix safe_regex contains custom ignore_case"},
+	"envoy.type.matcher.v3.RegexMatcher":                              {done: "regex", none: "google_re2"},
+	"envoy.config.route.v3.RouteAction.HashPolicy.Header":             {done: "header_name regex_rewrite"},
+	"envoy.config.route.v3.RouteAction.HashPolicy.FilterState":        {done: "key"},
+	"envoy.type.matcher.v3.RegexMatchAndSubstitute":                   {done: "pattern substitution"},
+	"envoy.config.route.v3.RetryPolicy.RetryBackOff":                  {done: "base_interval max_interval"},
+	"envoy.config.route.v3.RetryPolicy.RetryHostPredicate":            {done: "name", none: "typed_config"},
+	"envoy.extensions.filters.common.fault.v3.FaultDelay":             {done: "fixed_delay header_delay percentage"},
+	"envoy.extensions.filters.http.fault.v3.FaultAbort":               {done: "http_status grpc_status header_abort percentage"},
+	"envoy.extensions.filters.network.http_connection_manager.v3.Rds": {done: "config_source route_config_name"},
+	"envoy.config.core.v3.RuntimeFractionalPercent":                   {done: "default_value", none: "runtime_key"},
+	"envoy.config.core.v3.Metadata":                                   {done: "filter_metadata typed_filter_metadata"},
+	"envoy.config.core.v3.Locality":                                   {done: "region zone sub_zone"},
+	"envoy.config.core.v3.Address":                                    {done: "socket_address pipe envoy_internal_address"},
+	"envoy.config.core.v3.SocketAddress": {
+		done: "address port_value named_port resolver_name", none: "protocol ipv4_compat network_namespace_filepath",
+	},
+	"envoy.config.endpoint.v3.ClusterLoadAssignment.Policy.DropOverload": {done: "category drop_percentage"},
+	"envoy.config.endpoint.v3.Endpoint.AdditionalAddress":                {done: "address"},
+	"envoy.config.endpoint.v3.LocalityLbEndpoints.LbEndpointList":        {done: "lb_endpoints"},
+	"envoy.config.endpoint.v3.ClusterLoadAssignment":                     {done: "cluster_name endpoints policy", documented: "named_endpoints"},
 	"envoy.config.endpoint.v3.ClusterLoadAssignment.Policy": {
 		done: "drop_overloads", documented: "overprovisioning_factor endpoint_stale_after weighted_priority_health",
 	},
@@ -143,8 +170,40 @@ var everyField = map[protoreflect.FullName]fieldsOf{
 	},
 }
 
+// checkedElsewhere are messages inside of those of everyField, with the reason why their own fields
+// are not listed.
+var checkedElsewhere = map[protoreflect.FullName]string{
+	"envoy.config.cluster.v3.LoadBalancingPolicy":                              "xds/lbpolicy lists its fields",
+	"envoy.config.cluster.v3.Cluster.RingHashLbConfig":                         "xds/lbpolicy lists its fields",
+	"envoy.config.cluster.v3.Cluster.MaglevLbConfig":                           "xds/lbpolicy lists its fields",
+	"envoy.config.cluster.v3.Cluster.LeastRequestLbConfig":                     "xds/lbpolicy lists its fields",
+	"envoy.config.cluster.v3.Cluster.RoundRobinLbConfig":                       "xds/lbpolicy lists its fields",
+	"envoy.config.cluster.v3.Cluster.CommonLbConfig.ZoneAwareLbConfig":         "xds/lbpolicy lists its fields",
+	"envoy.config.cluster.v3.Cluster.OriginalDstLbConfig":                      "the type of cluster is rejected",
+	"envoy.config.cluster.v3.Cluster.TransportSocketMatch":                     "rejected",
+	"envoy.config.core.v3.TransportSocket":                                     "TestTLSRefused",
+	"envoy.config.core.v3.HealthCheck":                                         "supported.md: only grpc_health_check applies",
+	"envoy.config.core.v3.ConfigSource":                                        "only ads and self are accepted",
+	"envoy.config.core.v3.ExtensionConfigSource":                               "rejected",
+	"envoy.config.core.v3.TypedExtensionConfig":                                "the extension is rejected",
+	"envoy.config.route.v3.ClusterSpecifierPlugin":                             "such routes are omitted",
+	"envoy.config.route.v3.RouteMatch.ConnectMatcher":                          "rejected",
+	"envoy.config.route.v3.RedirectAction":                                     "RPCs of the route fail",
+	"envoy.config.route.v3.DirectResponseAction":                               "RPCs of the route fail",
+	"envoy.config.route.v3.FilterAction":                                       "RPCs of the route fail",
+	"envoy.config.route.v3.NonForwardingAction":                                "it has no fields",
+	"envoy.config.endpoint.v3.LedsClusterLocalityConfig":                       "rejected",
+	"envoy.extensions.filters.network.http_connection_manager.v3.ScopedRoutes": "rejected",
+	"envoy.extensions.filters.http.fault.v3.FaultAbort.HeaderAbort":            "it has no fields",
+	"envoy.extensions.filters.common.fault.v3.FaultDelay.HeaderDelay":          "it has no fields",
+	"envoy.config.core.v3.Pipe":                                                "rejected",
+	"envoy.config.core.v3.EnvoyInternalAddress":                                "rejected",
+	"envoy.config.cluster.v3.Cluster.CommonLbConfig.LocalityWeightedLbConfig":  "it has no fields",
+}
+
 // TestEveryField: each field of the messages that are read is done, or ignored for a reason
-// that somebody has thought of. A field that a new version of the messages has is not.
+// that somebody has thought of. A field that a new version of the messages has is not. The same
+// holds for the messages inside of them.
 func TestEveryField(t *testing.T) {
 	docs := supportedDocs(t)
 	for name, of := range everyField {
@@ -166,6 +225,18 @@ func TestEveryField(t *testing.T) {
 		for _, f := range append(named, strings.Fields(of.documented)...) {
 			if !strings.Contains(docs, "`"+f+"`") {
 				t.Errorf("supported.md lacks %s.%s, which is ignored", message.Name(), f)
+			}
+		}
+	}
+	for name := range everyField {
+		for _, f := range strings.Fields(everyField[name].done) {
+			nested := messageOf(t, name).Fields().ByName(protoreflect.Name(f)).Message()
+			if nested == nil || nested.IsMapEntry() || !strings.HasPrefix(string(nested.FullName()), "envoy.") ||
+				strings.HasPrefix(string(nested.FullName()), "envoy.type.v3.") { // percentages and ranges
+				continue
+			}
+			if _, ok := everyField[nested.FullName()]; !ok && checkedElsewhere[nested.FullName()] == "" {
+				t.Errorf("everyField lacks %s, the message of %s.%s", nested.FullName(), name, f)
 			}
 		}
 	}

@@ -59,7 +59,9 @@ var ignoredFields = map[protoreflect.FullName][]protoreflect.Name{
 	"envoy.config.cluster.v3.Cluster": {
 		"upstream_bind_config", "lb_subset_config", "filters", "upstream_config",
 	},
-	"envoy.config.cluster.v3.CircuitBreakers": {"per_host_thresholds"},
+	"envoy.config.route.v3.HeaderMatcher":                            {"treat_missing_header_as_empty"},
+	"envoy.config.cluster.v3.CircuitBreakers":                        {"per_host_thresholds"},
+	"envoy.config.cluster.v3.CircuitBreakers.Thresholds.RetryBudget": {"budget_interval"},
 	"envoy.config.cluster.v3.OutlierDetection": {
 		"always_eject_one_host", "detect_degraded_hosts", "monitors",
 	},
@@ -136,6 +138,8 @@ func (l *problems) apart(f func()) (named []string) {
 func (l *problems) ignoreOf(m *clusterv3.Cluster) {
 	l.ignoreIn(m)
 	l.ignoreIn(m.GetCircuitBreakers())
+	t, _ := thresholds(m.GetCircuitBreakers())
+	l.ignoreIn(t.GetRetryBudget())
 	l.ignoreIn(m.GetOutlierDetection())
 	if m.GetCommonLbConfig().GetHealthyPanicThreshold().GetValue() > 0 {
 		l.ignore("CommonLbConfig.healthy_panic_threshold")

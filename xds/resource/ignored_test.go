@@ -36,16 +36,16 @@ func place(t *testing.T, name protoreflect.FullName) (m proto.Message, ignored f
 	t.Helper()
 	hcm, fault := new(hcmv3.HttpConnectionManager), new(faultv3.HTTPFault)
 	rc, cluster := new(routev3.RouteConfiguration), new(clusterv3.Cluster)
-	fromText(t, rc, `{"name": "r", "virtual_hosts": [{"domains": ["*"], "retry_policy": {"retry_on": "internal"}, "routes": [{"match": {"prefix": ""},
+	fromText(t, rc, `{"name": "r", "virtual_hosts": [{"domains": ["*"], "retry_policy": {"retry_on": "internal"}, "routes": [{"match": {"prefix": "", "headers": [{"name": "x", "present_match": true}]},
 		"route": {"weighted_clusters": {"clusters": [{"name": "c", "weight": 1}]}, "max_stream_duration": {}, "hedge_policy": {}, "retry_policy": {"retry_on": "internal"}}}]}]}`)
-	fromText(t, cluster, `{"name": "c", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}, "circuit_breakers": {}, "outlier_detection": {}}`)
+	fromText(t, cluster, `{"name": "c", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}, "circuit_breakers": {"thresholds": [{"retry_budget": {}}]}, "outlier_detection": {}}`)
 	fromText(t, hcm, `{"rds": {"route_config_name": "r", "config_source": {"ads": {}}}}`)
 	fromText(t, fault, `{}`)
 	host := rc.VirtualHosts[0]
 	action := host.Routes[0].GetRoute()
 	for _, m := range []proto.Message{
-		hcm, fault, rc, host, host.Routes[0], host.Routes[0].Match, action, action.MaxStreamDuration, action.HedgePolicy, action.RetryPolicy,
-		action.GetWeightedClusters(), action.GetWeightedClusters().Clusters[0], cluster, cluster.CircuitBreakers, cluster.OutlierDetection,
+		hcm, fault, rc, host, host.Routes[0], host.Routes[0].Match, host.Routes[0].Match.Headers[0], action, action.MaxStreamDuration, action.HedgePolicy, action.RetryPolicy,
+		action.GetWeightedClusters(), action.GetWeightedClusters().Clusters[0], cluster, cluster.CircuitBreakers, cluster.CircuitBreakers.Thresholds[0].RetryBudget, cluster.OutlierDetection,
 	} {
 		if m.ProtoReflect().Descriptor().FullName() != name {
 			continue
@@ -60,7 +60,7 @@ func place(t *testing.T, name protoreflect.FullName) (m proto.Message, ignored f
 				}
 				l := &listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: pack(t, hcm)}}
 				return decodeMessage(t, ListenerType, l).(*Listener).Ignored
-			case *clusterv3.Cluster, *clusterv3.CircuitBreakers, *clusterv3.OutlierDetection:
+			case *clusterv3.Cluster, *clusterv3.CircuitBreakers, *clusterv3.CircuitBreakers_Thresholds_RetryBudget, *clusterv3.OutlierDetection:
 				return decodeMessage(t, ClusterType, cluster).(*Cluster).Ignored
 			}
 			return decodeMessage(t, RouteConfigType, rc).(*RouteConfig).VirtualHosts[0].Ignored

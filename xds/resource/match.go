@@ -59,6 +59,7 @@ func (d *decoder) match(m *routev3.RouteMatch, r *picker.Route, p *path) (possib
 
 // headerMatch converts a condition on a header (A28, A63, T-RC-3).
 func (d *decoder) headerMatch(m *routev3.HeaderMatcher, p *path) picker.HeaderMatch {
+	d.ignoreIn(m)
 	h := picker.HeaderMatch{
 		Name:   lower(p.dot("name").nonEmpty(m.GetName())),
 		Invert: m.GetInvertMatch(),
