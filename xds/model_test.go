@@ -23,7 +23,7 @@ import (
 // a network and concurrency.
 func TestModel(t *testing.T) {
 	testModel(t, 300, testing.Short() || raceEnabled, model{ // 150,000 steps in each mode
-		seeds:   []uint64{1774, 4126, 13638, 20620, 22253, 157, 524},
+		seeds:   []uint64{5044, 1774, 4126, 13638, 20620, 22253, 157, 524},
 		weights: opWeights,
 		draw:    randomOps,
 		world:   newSeededWorld,

@@ -192,11 +192,11 @@ func (t *subscriptions) claimsLocked() (ok bool) {
 }
 
 // awaitsLocked reports whether the server has to send a resource in time. This is the case if
-// no version has been received, or if this server has not sent the version in use since the
-// subscription and no other server is in use any more (A71).
+// no version has been received, if patches wait for the bytes of an accepted version, or if this server
+// has not sent the version in use since the subscription and no other server is in use any more (A71).
 func (t *subscriptions) awaitsLocked(sub *subscription) bool {
 	e, p := sub.entry, t.peer
-	return e.unansweredLocked() ||
+	return e.unansweredLocked() || e.state == Acked && e.wantsBytesLocked() ||
 		(e.state == Acked || e.state == Nacked && p.variant.resends()) && e.value != nil && (!sub.received || e.from != p.cfg) && p.users[sub.user]
 }
 

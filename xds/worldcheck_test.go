@@ -159,11 +159,6 @@ func (w *world) compare() {
 		watch.mu.Lock()
 		last := watch.last
 		watch.mu.Unlock()
-		if last == (outcome{}) && watch.view.source != nil && len(w.harmed) > 0 {
-			// Known defect: if the bytes of a resource are not kept, and the server has deleted it, patches
-			// wait for the bytes without a timeout.
-			continue
-		}
 		if fault := w.outcomeFault(watch.target, last); fault != "" {
 			w.t.Errorf("target t%d: %s", watch.target, fault)
 		}
