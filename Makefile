@@ -185,4 +185,4 @@ portable: ## Build for every system in PLATFORMS, and run the tests with 32 bits
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME.
-	@GO='$(GO)' FUZZTIME=$(FUZZTIME) .ci/fuzz ./fuzz ./integrate/internal/balancer ./integrate/internal/rpc
+	@GO='$(GO)' FUZZTIME=$(FUZZTIME) .ci/fuzz ./fuzz ./integrate/internal/balancer ./integrate/internal/offline ./integrate/internal/rpc

@@ -18,6 +18,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/integrate/report"
@@ -26,11 +27,12 @@ import (
 	"github.com/xdslb/xdslb/xds/overlay"
 )
 
-// init registers the LB policies and the schemes. grpc-go's xDS package registers scheme xds too,
+// init registers the LB policies, the source of files, and the schemes. grpc-go's xDS package registers scheme xds too,
 // and the last one wins, so NewClient and DialOptions pass the resolver to the channel (D11). No
 // other package registers scheme xdslb.
 func init() {
 	balancer.Register()
+	offline.RegisterFiles()
 	rollout.Register(&resolverBuilder{scheme: "xds", opts: Config{}.withDefaults()})
 	resolver.Register(&resolverBuilder{scheme: "xdslb", opts: Config{}.withDefaults()})
 }

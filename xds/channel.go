@@ -34,7 +34,7 @@ type channel struct {
 func (p *pool) channelLocked(cfg *bootstrap.Server) *channel {
 	ch := p.channels[cfg.Key()]
 	if ch == nil {
-		ch = &channel{cfg: cfg, dial: func() (*grpc.ClientConn, func(), error) { return dial(cfg, &p.core.opts) }}
+		ch = &channel{cfg: cfg, dial: func() (*grpc.ClientConn, func(), error) { return p.dial(cfg) }}
 		p.channels[cfg.Key()] = ch
 	}
 	ch.users++
@@ -80,7 +80,11 @@ const maxResponse = 64 << 20
 const connectFactor = 1.2
 
 // dial creates the gRPC channel, which does not connect yet.
-func dial(cfg *bootstrap.Server, o *Options) (*grpc.ClientConn, func(), error) {
+func (p *pool) dial(cfg *bootstrap.Server) (*grpc.ClientConn, func(), error) {
+	if cfg.Local() {
+		return p.openSource(cfg)
+	}
+	o := &p.core.opts
 	opts, stop, err := cfg.DialOptions()
 	if err != nil {
 		return nil, nil, err

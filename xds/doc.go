@@ -32,6 +32,7 @@
 //	              │
 //	              └─► pool, server             one per xDS server: pool.go, server.go (backoff)
 //	                    │        channel.go            the gRPC channel, shared with LRS
+//	                    │        source.go             sources of resources in this process
 //	                    ├─► stream                     one ADS stream: stream.go
 //	                    └─► session                    state across streams: session.go, displaced.go
 //	                          └─► subscriptions        one per type: subscription.go, peer.go

@@ -26,7 +26,7 @@ var layers = []struct {
 	{"dns", "cache", "dns"},
 	{"subscriptions", "cache", "serverstatus peer subscription absence ttl variant sotw delta splitresponse slots response"},
 	{"session", "cache subscriptions", "session stream displaced"},
-	{"pool", "cache subscriptions session", "server channel pool"},
+	{"pool", "cache subscriptions session", "server channel pool source"},
 	{"authorities", "cache subscriptions session pool", "authority"},
 	{"client", "cache targets dns subscriptions pool authorities", "acquire client view fetch status"},
 }

@@ -39,6 +39,9 @@ func (s *server) run(ctx context.Context) {
 		return
 	}
 	backoff := timing.Backoff{Base: s.core.opts.BackoffBase, Max: s.core.opts.BackoffMax}
+	if s.cfg.Local() {
+		backoff.Max = backoff.Base // attempts are cheap
+	}
 	for s.pause(ctx, cc, &backoff) {
 		begun := time.Now()
 		backoff.Begin(begun)

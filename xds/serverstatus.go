@@ -40,6 +40,11 @@ type serverStatus struct {
 	// accepts one stream; zero once a stream has been open for 3 minutes.
 	Displaced time.Time
 
+	// SourceErr is why a Source does not deliver its present resources, so that previous ones stay in use;
+	// nil if it does. SourceFailures counts its errors.
+	SourceErr      error
+	SourceFailures uint64
+
 	Streams uint64 // opened
 	// Failures is A78's grpc.xds_client.server_failure: how often Connected became false,
 	// or the first stream could not be opened.

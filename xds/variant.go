@@ -94,7 +94,7 @@ type request interface {
 
 // wantedVariantLocked returns the variant that the bootstrap and the options request for a server.
 func wantedVariantLocked(cfg *bootstrap.Server, o *combined) variant {
-	if cfg.Delta || o.delta {
+	if cfg.Delta || o.delta || cfg.Local() {
 		return delta{}
 	}
 	return sotw{}

@@ -6,7 +6,7 @@
 # The Dockerfile copies only this script; the targets are those of the checkout.
 cd "$SRC/xdslb"
 go get github.com/AdamKorcz/go-118-fuzz-build/testing
-for pkg in ./fuzz ./integrate/internal/balancer ./integrate/internal/rpc; do
+for pkg in ./fuzz ./integrate/internal/balancer ./integrate/internal/offline ./integrate/internal/rpc; do
 	path=$(go list "$pkg")
 	for target in $(go test -list '^Fuzz' "$pkg" | grep '^Fuzz'); do
 		compile_native_go_fuzzer_v2 "$path" "$target" "$target"

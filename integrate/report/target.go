@@ -140,6 +140,8 @@ type ServerStatus struct {
 	// Displaced is when other xDS streams were found to displace the client's, as behind an agent that
 	// accepts one stream. It is zero once a stream has been open for 3 minutes.
 	Displaced time.Time `json:"displaced,omitzero"`
+	// SourceError is why the latest resources of a source, such as a file, are not in use.
+	SourceError string `json:"source_error,omitempty"`
 }
 
 // RolloutStatus is the reason why a channel uses stock, and the way back.

@@ -81,6 +81,7 @@ type Server struct {
 	// define one.
 	Delta bool
 
+	local        bool // see Local
 	channelCreds creds[ChannelBuilder]
 	callCreds    []creds[CallBuilder]
 	key          string
@@ -159,6 +160,9 @@ func (c *Config) CheckCertProvider(instance string, roots bool) error {
 // configuration of the credentials, so it must not be logged; use String for logs.
 func (s *Server) Key() string { return s.key }
 
+// Local reports whether the server is a source of resources in this process: see xds.RegisterSource.
+func (s *Server) Local() bool { return s.local }
+
 // HasCallCreds reports whether the client authenticates itself to the server by call credentials (A97).
 func (s *Server) HasCallCreds() bool { return len(s.callCreds) > 0 }
 
@@ -166,6 +170,9 @@ func (s *Server) HasCallCreds() bool { return len(s.callCreds) > 0 }
 // such as "istiod:15012 (tls, jwt_token_file, fail_on_data_errors)".
 func (s *Server) String() string {
 	words := []string{s.channelCreds.name}
+	if s.local {
+		words[0] = "local"
+	}
 	for _, c := range s.callCreds {
 		words = append(words, c.name)
 	}
@@ -291,7 +298,7 @@ type (
 	}
 	serverDoc struct {
 		URI          string     `json:"server_uri"`
-		ChannelCreds []credsDoc `json:"channel_creds"`
+		ChannelCreds []credsDoc `json:"channel_creds,omitempty"`
 		CallCreds    []credsDoc `json:"call_creds,omitempty"`
 		Features     []string   `json:"server_features,omitempty"`
 	}
@@ -347,10 +354,9 @@ func serverDocs(servers []*Server, discreet bool) []serverDoc {
 }
 
 func (s *Server) document(discreet bool) serverDoc {
-	doc := serverDoc{
-		URI:          s.URI,
-		ChannelCreds: []credsDoc{s.channelCreds.document(discreet)},
-		Features:     s.features(),
+	doc := serverDoc{URI: s.URI, Features: s.features()}
+	if !s.local {
+		doc.ChannelCreds = []credsDoc{s.channelCreds.document(discreet)}
 	}
 	for _, c := range s.callCreds {
 		doc.CallCreds = append(doc.CallCreds, c.document(discreet))

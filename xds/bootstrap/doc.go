@@ -38,6 +38,8 @@
 //   - xds_servers, server_uri, channel_creds: gRFC A27 (A27-BOOT-2..7), the
 //     list being a fallback chain as in A71. The first supported type of
 //     channel_creds is used: "insecure", "tls" (A65), or a type of the [Parser].
+//   - server_uri with the scheme of a source in the process, such as "file:resources.json", needs no
+//     channel_creds: see xds.RegisterSource. The path of a file may be relative to the document's.
 //   - call_creds: gRFC A97. All supported types are used: "jwt_token_file", or
 //     a type of the [Parser].
 //   - server_features: a list of any JSON values (A30); the known ones become

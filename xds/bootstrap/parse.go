@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xdslb/xdslb/xds/internal/files"
+	"github.com/xdslb/xdslb/xds/internal/sources"
 )
 
 // A Parser parses bootstrap documents. The zero value is ready to use and supports the built-in
@@ -170,8 +172,12 @@ func (p *parse) servers(list value) (servers []*Server) {
 // server reads a server, and returns an existing equal one if there is one (A47).
 func (p *parse) server(entry value) *Server {
 	s := &Server{URI: p.serverURI(entry)}
-	plain := p.channelCreds(entry, s)
-	p.callCreds(entry, s, plain)
+	if s.local = sources.Of(s.URI) != nil; s.local {
+		s.URI = p.fileURI(s.URI)
+	} else {
+		plain := p.channelCreds(entry, s)
+		p.callCreds(entry, s, plain)
+	}
 	for feature := range p.list(entry.field("server_features"), "put the features between square brackets") {
 		if !s.setFeature(feature.v) {
 			p.ignored = append(p.ignored, feature.path)
@@ -199,6 +205,25 @@ func (p *parse) serverURI(entry value) string {
 			fmt.Sprintf(`write %q, with a port; channel_creds decides about TLS`, strings.TrimRight(rest, "/")))
 	}
 	return uri
+}
+
+// fileURI makes the path of a file URI absolute: it may be relative to the bootstrap file. Other URIs
+// stay as they are.
+func (p *parse) fileURI(uri string) string {
+	name, ok := strings.CutPrefix(uri, "file:")
+	if !ok {
+		return uri
+	}
+	name = strings.TrimPrefix(name, "//")
+	if !filepath.IsAbs(name) {
+		if file, ok := strings.CutPrefix(p.source, "file "); ok {
+			name = filepath.Join(filepath.Dir(file), name)
+		}
+		if abs, err := filepath.Abs(name); err == nil {
+			name = abs
+		}
+	}
+	return "file://" + name
 }
 
 // node reads the JSON form of envoy.config.core.v3.Node, in which each field has two valid

@@ -74,6 +74,7 @@ func FoldClient(emit metric.Emit, c *xds.Client, target string) {
 			metric.Fold(emit, m, c, s.Key, total, labels...) // servers of a bootstrap may have the same URI
 		}
 		fold(metric.ServerFailure, s.Failures, target, s.URI)
+		fold(metric.SourceFailure, s.SourceFailures, s.URI)
 		fold(metric.Streams, s.Streams, s.URI)
 		for t, n := range s.Types {
 			name := typeNames[t]

@@ -107,6 +107,9 @@ func Find(s *report.TargetStatus) (list []Finding) {
 			bad("xDS server %s: other xDS streams displace the client's since %s, so updates are late or do not arrive. Have one xDS client behind the agent: see docs/failures.md.",
 				x.URI, x.Displaced.UTC().Format(time.RFC3339))
 		}
+		if x.InUse && x.SourceError != "" {
+			bad("%s failed, and its previous resources stay in use: %s", x.URI, x.SourceError)
+		}
 		switch {
 		case !x.InUse || x.Connected || strings.Contains(s.Error, cmp.Or(x.Error, strconv.Quote(x.URI))):
 		case x.Error == "":

@@ -100,6 +100,10 @@ var (
 		Name: "xdslb.xds_client.streams", Unit: "{stream}", Labels: []string{server},
 		Description: "ADS streams opened.",
 	})
+	SourceFailure = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.xds_client.source_failure", Unit: "{failure}", Labels: []string{server},
+		Description: "Failures of a source such as a resource file, whose previous resources stay in use.",
+	})
 	ResourceAge = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.resource_age", Unit: "s", Labels: []string{typ, "xdslb.resource_name"},
 		Description: "Time since the content of the resource in force arrived.",

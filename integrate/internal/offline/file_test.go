@@ -1,0 +1,145 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package offline
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+func init() { RegisterFiles() }
+
+// document is a resource file with a target svc at a port.
+func document(port int) string {
+	return fmt.Sprintf(`{
+  "lds": [{"name": "svc", "api_listener": {"api_listener": {
+    "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+    "http_filters": [{"name": "router", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}],
+    "rds": {"route_config_name": "svc", "config_source": {"ads": {}}}}}}],
+  "rds": [{"name": "svc", "virtual_hosts": [{"domains": ["*"], "routes": [{"match": {"prefix": ""}, "route": {"cluster": "svc"}}]}]}],
+  "cds": [{"name": "svc", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}}],
+  "eds": [{"cluster_name": "svc", "endpoints": [{"locality": {"zone": "a"}, "load_balancing_weight": 1, "lb_endpoints": [
+    {"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}}]}]}]
+}`, port)
+}
+
+// watcher records the outcome of a target.
+type watcher struct {
+	mu     sync.Mutex
+	config *picker.Config
+	errs   int
+	err    error
+}
+
+func (w *watcher) Update(c *picker.Config) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.config = c
+}
+
+func (w *watcher) Error(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = err
+	w.errs++
+}
+
+// port returns the port of the endpoint; 0 without a configuration.
+func (w *watcher) port() (port int) {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.config == nil || len(w.config.Clusters) != 1 || len(w.config.Clusters[0].Leaves) != 1 {
+		return 0
+	}
+	for _, p := range w.config.Clusters[0].Leaves[0].Priorities {
+		for _, l := range p.Localities {
+			for _, e := range l.Endpoints.All() {
+				port = int(e.Addr.Port())
+			}
+		}
+	}
+	return port
+}
+
+// TestFile: a resource file beside the bootstrap is a control plane. A change is in use within two
+// seconds. A file that is invalid, cut off or gone keeps the previous resources and is reported, until it is
+// valid again. A file with another target only deletes the target, without an error for channels that use it.
+func TestFile(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "resources.json")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		cfg, err := bootstrap.Parser{}.Parse("file "+filepath.Join(dir, "bootstrap.json"), []byte(`{"xds_servers": [{"server_uri": "file:resources.json"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cfg.Servers[0].URI; got != "file://"+name {
+			t.Errorf("URI %q", got)
+		}
+		book := &kit.Logs{}
+		c := xds.Acquire(cfg, xds.Options{Linger: -1, Logger: slog.New(book)})
+		w := &watcher{}
+		cancel := c.View(nil, "").Watch("svc", "svc", w)
+		defer func() {
+			cancel()
+			c.Release()
+			time.Sleep(time.Minute) // its goroutines end
+		}()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if w.err == nil || !strings.Contains(w.err.Error(), "no such file") {
+			t.Fatalf("error %v without the file", w.err)
+		}
+		write(document(1))
+		time.Sleep(2 * time.Second)
+		if got := w.port(); got != 1 {
+			t.Fatalf("port %d, error %v, want port 1", got, w.err)
+		}
+		errs := w.errs
+		for i, broken := range []string{document(9)[:200], "", `{"cds": [{"name": 7}]}`, `{"no": "resources"}`} {
+			write(broken)
+			time.Sleep(2 * time.Second)
+			if s := c.Servers()[0]; w.port() != i+1 || s.SourceErr == nil || s.SourceFailures != uint64(i+1) {
+				t.Errorf("%q: port %d, want %d; status %+v", broken, w.port(), i+1, s)
+			}
+			write(document(i + 2))
+			time.Sleep(2 * time.Second)
+			if s := c.Servers()[0]; w.port() != i+2 || s.SourceErr != nil {
+				t.Errorf("after %q: port %d, want %d; status %+v", broken, w.port(), i+2, s)
+			}
+		}
+		if lines := book.With("ERROR"); len(lines) == 0 {
+			t.Error("no line about an invalid file at level ERROR")
+		}
+		write(strings.ReplaceAll(document(8), `"svc"`, `"other"`))
+		time.Sleep(2 * time.Second)
+		if w.port() == 0 || w.errs != errs {
+			t.Errorf("a channel in use lost its target: %v", w.err)
+		}
+		late := &watcher{}
+		defer c.View(nil, "").Watch("other", "other", late)()
+		time.Sleep(time.Second)
+		if late.port() != 8 {
+			t.Errorf("port %d of the other target: %v", late.port(), late.err)
+		}
+	})
+}

@@ -1,0 +1,190 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// memory is a source that serves the resources that a test sets.
+type memory struct {
+	mu     sync.Mutex
+	stream *SourceStream
+	runs   int
+	down   error
+	set    []proto.Message
+}
+
+var memories sync.Map // of *memory, by server_uri
+
+func init() {
+	RegisterSource("memory", func(uri string) (Source, error) {
+		m, _ := memories.Load(uri)
+		return m.(*memory), nil
+	})
+}
+
+// newMemory returns a source and the description of its server.
+func newMemory(t *testing.T) (*memory, string) {
+	m, uri := &memory{}, "memory:"+t.Name()
+	memories.Store(uri, m)
+	t.Cleanup(func() { memories.Delete(uri) })
+	return m, `{"server_uri": "` + uri + `"}`
+}
+
+func (m *memory) Run(ctx context.Context, s *SourceStream) error {
+	m.mu.Lock()
+	m.runs++
+	down := m.down
+	if down == nil {
+		m.stream = s
+		m.deliverLocked()
+	}
+	m.mu.Unlock()
+	if down != nil {
+		s.Fail(down)
+		return down
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (m *memory) deliverLocked() {
+	for _, typ := range []resource.Type{lds, rds, cds, eds} {
+		set := map[string]proto.Message{}
+		for _, r := range m.set {
+			if of, name := nameOf(r); of == typ {
+				set[name] = r
+			}
+		}
+		if err := m.stream.Deliver(typ.URL(), set); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// serve sets the resources.
+func (m *memory) serve(resources ...proto.Message) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.set = resources; m.stream != nil {
+		m.deliverLocked()
+	}
+}
+
+// names returns what the client has subscribed to.
+func (m *memory) names(typ resource.Type) []string { return m.stream.Names(typ.URL()) }
+
+// TestSource: a source in the process is a control plane without channel credentials: its resources are
+// in use at once, also when they change, names that its sets lack do not exist without a timer, and its
+// errors leave the previous resources in use.
+func TestSource(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m, doc := newMemory(t)
+		m.set = targetOf("svc", 1)
+		book := &kit.Logs{}
+		h := newClientHarness(t, Options{Logger: slog.New(book)}, []string{doc}, "")
+		w, none := h.watch("svc"), h.watch("none")
+		w.serves(t, "svc", "svc 1")
+		none.fails(t, "none", "does not exist")
+		if got, want := m.names(lds), []string{"none", "svc"}; !slices.Equal(got, want) {
+			t.Errorf("names %q, want %q", got, want)
+		}
+		if len(m.stream.Changed()) != 1 {
+			t.Error("no notice of changed names")
+		}
+		m.serve(targetOf("svc", 2, 3)...)
+		w.serves(t, "svc", "svc 2 3")
+		m.serve(append(targetOf("svc", 2, 3), targetOf("none", 4)...)...)
+		none.serves(t, "none", "none 4")
+		m.stream.Fail(errors.New("broken"))
+		advance(time.Minute)
+		w.serves(t, "svc", "svc 2 3")
+		book.WantOne(t, "ERROR", "source", "broken")
+		if s := h.c.Servers()[0]; s.SourceErr == nil || s.SourceFailures != 1 || !s.Connected {
+			t.Errorf("status %+v", s)
+		}
+		m.stream.Fail(nil)
+		if s := h.c.Servers()[0]; s.SourceErr != nil {
+			t.Errorf("error %v after the end of the failure", s.SourceErr)
+		}
+		advance(time.Minute)
+		book.WantOne(t, "INFO", "source", "works again")
+		if w.got().errs > 0 || m.runs != 1 {
+			t.Errorf("%d errors, %d streams", w.got().errs, m.runs)
+		}
+	})
+}
+
+// TestSourceUnavailable: a source that fails before its first resources is a server that cannot be reached,
+// and is tried again within two seconds, whatever the duration of the failure.
+func TestSourceUnavailable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m, doc := newMemory(t)
+		m.down = errors.New("no such thing")
+		m.set = targetOf("svc", 1)
+		h := newClientHarness(t, Options{}, []string{doc}, "")
+		w := h.watch("svc")
+		advance(time.Second)
+		w.fails(t, "no such thing")
+		advance(time.Hour)
+		m.mu.Lock()
+		m.down = nil
+		m.mu.Unlock()
+		advance(2 * time.Second)
+		w.serves(t, "svc", "svc 1")
+	})
+}
+
+// TestSourceFallback: a source is the fallback of servers that cannot be reached (A71), and the client returns to
+// a server that is back, without an error in between.
+func TestSourceFallback(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m, doc := newMemory(t)
+		m.set = targetOf("svc", 2)
+		h := newHarness(t, Options{}, []string{serverDoc("first"), doc}, "")
+		first := h.servers["first"]
+		first.serve(targetOf("svc", 1)...)
+		first.Hang()
+		w := h.watch("svc")
+		advance(2 * time.Second) // the failover time, and a second
+		w.serves(t, "svc", "svc 2")
+		first.refuse(errRefused)
+		advance(time.Minute)
+		first.refuse(nil)
+		advance(15 * time.Second)
+		w.serves(t, "svc", "svc 1")
+		if got := w.got(); got.errs > 0 {
+			t.Errorf("%d errors: %v", got.errs, got.err)
+		}
+		for _, s := range h.c.Servers() {
+			if strings.HasPrefix(s.URI, "memory:") && s.InUse {
+				t.Error("the source is in use while the server works")
+			}
+		}
+	})
+}
+
+// TestSourceBootstrap: the scheme of a source makes channel credentials unnecessary, and no other scheme does.
+func TestSourceBootstrap(t *testing.T) {
+	for uri, ok := range map[string]bool{"memory:x": true, "MEMORY:x": true, "other:x": false, "memory": false} {
+		_, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [{"server_uri": "`+uri+`"}]}`))
+		if (err == nil) != ok {
+			t.Errorf("%s: error %v, want valid = %v", uri, err, ok)
+		}
+	}
+}
