@@ -197,14 +197,21 @@ func (v *viewer) show(get func(context.Context) (*debug.Document, error)) (found
 			return false, err
 		}
 	}
+	missing := "" // the latest line that no channel is shown
 	for n := 1; ; n++ {
 		done := v.e.progress("waiting for a response")
 		d, err := get(v.e.ctx)
 		done()
 		switch {
 		case err == nil:
-			if err = v.filter(d); err == nil || !v.once {
+			if err = v.filter(d); err == nil {
 				err = v.view(d)
+			} else if !v.once { // such a channel may come
+				if text := err.Error(); text != missing {
+					fmt.Fprintf(v.e.stderr, "xdslb: %s\n", shown(err))
+					missing = text
+				}
+				err, d.Channels, v.previous = nil, nil, d
 			}
 			if err != nil {
 				return false, err

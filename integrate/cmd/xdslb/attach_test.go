@@ -105,4 +105,9 @@ func TestAttachMany(t *testing.T) {
 		t.Errorf("a target shows other channels:\n%s", s.out)
 	}
 	wantCall(t, exitFinding, append(view, "nothing"), `none of the 30 channels has a target that contains "nothing"`)
+	const none = `none of the 30 channels has a target that contains "xds:///zzz"`
+	s = wantCall(t, exitOK, []string{"attach", page.URL, "xds:///zzz", "-count", "3", "-interval", "10ms"}, none)
+	if s.out != "" || strings.Count(s.errors, none) != 1 {
+		t.Errorf("a target without channels shows others:\n%s%s", s.out, s.errors)
+	}
 }
