@@ -79,8 +79,8 @@ const (
 )
 
 // comparing is the Watcher of a channel. After a configuration it compares the channel with
-// google.golang.org/grpc/xds, and logs once that a roll-back would lose RPCs. Programs that do not
-// link that package cannot roll back without a rebuild, and log nothing.
+// google.golang.org/grpc/xds, for the metric, and logs each feature once with which a roll-back would
+// lose RPCs. Programs that do not link that package cannot roll back without a rebuild, and log nothing.
 type comparing struct {
 	*balancer.Balancer
 	resolver *xdsResolver
@@ -88,7 +88,7 @@ type comparing struct {
 	mu     sync.Mutex
 	timer  *time.Timer // runs if a comparison is due
 	last   time.Time   // of the latest comparison
-	closed bool        // or logged
+	closed bool
 }
 
 // Update implements xds.Watcher.
@@ -96,7 +96,7 @@ func (c *comparing) Update(cfg *picker.Config) {
 	c.Balancer.Update(cfg)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.timer != nil || rollout.Stock() == nil {
+	if c.closed || c.timer != nil {
 		return
 	}
 	c.timer = time.AfterFunc(max(compareAfter, compareEvery-time.Since(c.last)), c.compare)
@@ -107,13 +107,13 @@ func (c *comparing) compare() {
 	r := c.resolver
 	resources := r.resources()
 	losses := compare.Losses(compare.Differences(r.comparison(resources, patches(r.overlay, slices.Values(resources)))))
-	if len(losses) > 0 {
+	r.losses.Store(int64(len(losses)))
+	if len(losses) > 0 && rollout.Stock() != nil {
 		rollout.NoteLosses(r.Channel.Target, losses, r.opts.Logger)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.timer, c.last = nil, time.Now()
-	c.closed = c.closed || len(losses) > 0
 }
 
 // close stops the comparisons.

@@ -5,10 +5,12 @@ package integrate_test
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/bench/kit"
@@ -74,4 +76,49 @@ func TestLossesAreLogged(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLossesAsTheyComeIntoUse checks that each feature with which a roll-back would lose RPCs is logged
+// when the control plane begins to send it, also if another one is in use already, and that the metric has
+// their number until they are gone.
+func TestLossesAsTheyComeIntoUse(t *testing.T) {
+	const name, line = "losses-later.test", "WARN xdslb: a roll-back to google.golang.org/grpc/xds by XDSLB_DISABLE would lose RPCs"
+	before := rollout.Earlier
+	defer func() { rollout.Earlier = before }()
+	rollout.Earlier = brokenStock{}
+	inBubble(t, func(t *testing.T, b *bubble) {
+		control, log, metrics := b.control(), &kit.Logs{}, &kit.Recorder{}
+		r := xdstest.Service(name, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)})
+		cfg := b.config(control)
+		cfg.Logger = slog.New(log)
+		expect := func(when string, features float64, lines ...string) {
+			t.Helper()
+			set(t, control, r)
+			time.Sleep(2 * time.Minute)
+			if got := metrics.Sum("xdslb.client.rollback_losses", "xds:///"+name); got != features {
+				t.Errorf("%s: the metric is %v, want %v", when, got, features)
+			}
+			found := log.With(line)
+			if len(found) != len(lines) {
+				t.Fatalf("%s: %d lines, want %d: %s", when, len(found), len(lines), log)
+			}
+			for i, want := range lines {
+				if !strings.Contains(found[i], want) {
+					t.Errorf("%s: line %s, want %q", when, found[i], want)
+				}
+			}
+		}
+		set(t, control, r)
+		cc := b.dialTo(cfg, name, grpc.WithStatsHandler(metrics))
+		if _, err := call(t, cc); err != nil {
+			t.Fatal(err)
+		}
+		expect("without such features", 0)
+		r.Clusters[0].LbPolicy = clusterv3.Cluster_MAGLEV
+		expect("MAGLEV", 1, "features=a Cluster that grpc-go rejects")
+		r.Listeners[0] = xdstest.Listener(name, name, httpFilter(t, "session", sticky(t, "")))
+		expect("a session filter too", 2, "Cluster", "features=a Listener that grpc-go rejects")
+		r.Clusters[0].LbPolicy = clusterv3.Cluster_ROUND_ROBIN
+		expect("without MAGLEV", 1, "Cluster", "Listener")
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,11 @@ type Config struct {
 	// are applied after these; it is read again when it changes. Channels with different overlays
 	// share their XdsClient.
 	Overlay []byte
+	// IgnoreOverlayErrors starts channels also if the overlay is invalid or its file cannot be read,
+	// without the patches of the invalid part. That is logged as an error and shown in
+	// TargetStatus.OverlayError, and the file is used once it is valid. By default the program does
+	// not start. A question mark at the end of XDSLB_OVERLAY has the same effect.
+	IgnoreOverlayErrors bool
 	// FailoverTimeout is how long a priority may take to connect before the next one is tried
 	// too (A56); the default is 10 s. A priority whose endpoints have all failed is given up at
 	// once. A short time may connect priorities that are not needed.
@@ -53,7 +59,7 @@ type Config struct {
 	// IgnoreEndpointWeights gives all endpoints of a locality the same share under ROUND_ROBIN,
 	// LEAST_REQUEST and least latency, as A27 and A48 specify and google.golang.org/grpc/xds
 	// does. By default endpoint weights are used, as in Envoy. Hash policies use weights either
-	// way (A42).
+	// way (A42). XDSLB_IGNORE_ENDPOINT_WEIGHTS=1 in the environment sets it for all channels.
 	IgnoreEndpointWeights bool
 	// DefaultMaxRequests limits the RPCs in flight to a cluster that the control plane sends
 	// without max_requests. The default is 1024 (A32); Envoy and Istio document no such limit.
@@ -188,7 +194,7 @@ func (c *Config) options() *balancer.Options {
 	return balancer.Options{
 		FailoverTimeout:       c.FailoverTimeout,
 		RetireAfter:           c.RetireAfter,
-		IgnoreEndpointWeights: c.IgnoreEndpointWeights,
+		IgnoreEndpointWeights: c.IgnoreEndpointWeights || rollout.IgnoresWeights(c.Logger),
 		DefaultMaxRequests:    c.DefaultMaxRequests,
 		ReconnectOnTLSChange:  c.ReconnectOnTLSChange,
 		HealthChecks:          c.HealthCheckService != "",
@@ -208,8 +214,12 @@ func (c *Config) bootstrap() (*bootstrap.Config, error) {
 
 // overlay opens the overlay; nil if there is none.
 func (c *Config) overlay() (*overlay.Source, error) {
-	c.noteWritable("overlay", os.Getenv("XDSLB_OVERLAY"))
-	return overlay.Open("Config.Overlay", c.Overlay, os.Getenv("XDSLB_OVERLAY"), c.Logger)
+	file := os.Getenv("XDSLB_OVERLAY")
+	c.noteWritable("overlay", strings.TrimSuffix(file, overlay.Optional))
+	if c.IgnoreOverlayErrors && !strings.HasSuffix(file, overlay.Optional) {
+		file += overlay.Optional
+	}
+	return overlay.Open("Config.Overlay", c.Overlay, file, c.Logger)
 }
 
 // NewBuilder returns a resolver builder for scheme xds, for [grpc.WithResolvers]. It fails if the

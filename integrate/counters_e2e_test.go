@@ -173,3 +173,38 @@ func TestReportOfLeafThatMoves(t *testing.T) {
 		t.Errorf("%+v are reported, want %+v", counts(), want)
 	}
 }
+
+// TestEventCountersExist checks that the counters of events exist before the first event, since
+// Prometheus' increase() does not see the first value of a series.
+func TestEventCountersExist(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		control, metrics := b.control(), &kit.Recorder{}
+		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)})
+		r.Clusters[0].OutlierDetection = &clusterv3.OutlierDetection{}
+		set(t, control, r)
+		cc := b.dial(b.config(control), grpc.WithStatsHandler(metrics))
+		if _, err := call(t, cc); err != nil {
+			t.Fatal(err)
+		}
+		_ = metrics.Sum("xdslb.client.channels") // as a scrape does
+		const to = "xds:///" + target
+		for _, series := range [][]string{
+			{"xdslb.xds_client.nacks", "ClusterResource"},
+			{"xdslb.xds_client.nacks", "ListenerResource"},
+			{"xdslb.xds_client.resource_updates_invalid", to, "EndpointsResource"},
+			{"xdslb.xds_client.server_failure", to},
+			{"xdslb.lb.priority_changes", to, target, "down"},
+			{"xdslb.lb.priority_changes", to, target, "up"},
+			{"xdslb.lb.no_route", to},
+			{"xdslb.lb.connections_failed", to, target},
+			{"xdslb.lb.connections_lost", to, target},
+			{"xdslb.lb.breaker_rejections", target},
+			{"xdslb.lb.outlier_detection.ejections_enforced", to, "success_rate"},
+			{"xdslb.client.retry_rejections", to, "budget"},
+		} {
+			if !metrics.Has(series[0], series[1:]...) || metrics.Sum(series[0], series[1:]...) != 0 {
+				t.Errorf("%v is missing or not 0", series)
+			}
+		}
+	})
+}

@@ -43,6 +43,7 @@ func (r *xdsResolver) Gauges(emit metric.Emit) *xds.Client {
 	if r.rollout != nil {
 		emit(metric.NotHandedOver, 1, r.Channel.Canonical, r.rollout.Variable)
 	}
+	emit(metric.RollbackLosses, r.losses.Load(), r.Channel.Canonical)
 	b := r.balancer.Load()
 	if b == nil {
 		return nil

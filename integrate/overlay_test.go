@@ -6,6 +6,7 @@ package integrate_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -234,5 +236,60 @@ func TestOverlayExamples(t *testing.T) {
 	}
 	if examples != 2 {
 		t.Errorf("%d examples", examples)
+	}
+}
+
+// TestOverlayOptional checks that with Config.IgnoreOverlayErrors, or a question mark at the end of
+// XDSLB_OVERLAY, a program starts although the overlay is invalid: RPCs succeed without its patches, the
+// status and the log have the error, and the file is used once it is valid. Otherwise the channel is not made.
+func TestOverlayOptional(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		ignore   bool
+		suffix   string
+		document string
+		starts   bool
+	}{
+		{"default", false, "", "", false},
+		{"Config.IgnoreOverlayErrors", true, "", "", true},
+		{"question mark", false, "?", "", true},
+		{"both", true, "?", "", true},
+		{"invalid document", true, "", "{", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				file, replace := overlayFile(t, `{"resource": "cluster"}`)
+				t.Setenv("XDSLB_OVERLAY", file+tt.suffix)
+				control, log := b.control(), &kit.Logs{}
+				set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)}))
+				cfg := b.config(control)
+				cfg.IgnoreOverlayErrors, cfg.Overlay, cfg.Logger = tt.ignore, []byte(tt.document), slog.New(log)
+				if !tt.starts {
+					if _, err := integrate.DialOptions(cfg); err == nil || !strings.Contains(err.Error(), file) {
+						t.Errorf("DialOptions: %v, want an error that names the file", err)
+					}
+					return
+				}
+				cc := b.dial(cfg)
+				if _, err := call(t, cc); err != nil {
+					t.Error(err)
+				}
+				if s := statusOf(t, cc); len(s.Overlay) > 0 || s.OverlayError == "" || tt.document == "" && !strings.Contains(s.OverlayError, file) {
+					t.Errorf("the status has patches %+v and error %q", s.Overlay, s.OverlayError)
+				}
+				lines := 1
+				if tt.document != "" {
+					lines = 2
+				}
+				if found := log.With("ERROR xdslb: overlay is invalid: channels start without it", "error="); len(found) != lines {
+					t.Errorf("%d lines, want %d: %s", len(found), lines, log)
+				}
+				replace(patchTimeout)
+				s := statusOf(t, cc)
+				if len(s.Overlay) != 1 || len(s.Overlay[0].Changed) != 1 || (s.OverlayError == "") != (tt.document == "") {
+					t.Errorf("after the repair, the status has patches %+v and error %q", s.Overlay, s.OverlayError)
+				}
+			})
+		})
 	}
 }

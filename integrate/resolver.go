@@ -166,6 +166,7 @@ type xdsResolver struct {
 	view     xds.View        // of the client, with the overlay
 	cc       resolver.ClientConn
 	rollout  *report.RolloutStatus             // the verdict that could not be followed, or nil
+	losses   atomic.Int64                      // features with which a roll-back would lose RPCs, as compared last
 	balancer atomic.Pointer[balancer.Balancer] // nil until gRPC has made it
 	started  chan struct{}                     // closed once balancer is set, or the resolver is closed
 	starting sync.Once                         // closes started

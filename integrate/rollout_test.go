@@ -10,6 +10,7 @@ import (
 	"html"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -181,5 +182,72 @@ func TestDisabledBootstrap(t *testing.T) {
 	}
 	if s := statusOf(t, cc); !strings.Contains(s.Error, "GRPC_XDS_BOOTSTRAP") || s.Rollout != nil {
 		t.Errorf("the status is %+v, want the error", s)
+	}
+}
+
+// TestNotUnderstood checks that values which xdslb does not understand, and patterns of XDSLB_DISABLE
+// that match no channel, are errors of the status and of the debug page, with the accepted forms, for
+// channels of xdslb and channels that use stock.
+func TestNotUnderstood(t *testing.T) {
+	control := xdstest.New(t, xdstest.Options{})
+	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...)}))
+	for variable, value := range map[string]string{"XDSLB_DISABLE": "yes", "XDSLB_ENABLE": "on, " + target, "XDSLB_DISABLE ": "gree*er-typo", "XDSLB_IGNORE_ENDPOINT_WEIGHTS": "yes"} {
+		variable = strings.TrimSpace(variable)
+		t.Run(variable+"="+value, func(t *testing.T) {
+			t.Setenv(variable, value)
+			cc := dial(t, control.Bootstrap("n"))
+			if _, err := call(t, cc); err != nil {
+				t.Error(err)
+			}
+			first, _, _ := strings.Cut(value, ",")
+			s := statusOf(t, cc)
+			page := httptest.NewRecorder()
+			debug.Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, fmt.Sprintf("http://localhost/?channel=%d", s.Channel), nil))
+			for where, text := range map[string]string{"status": strings.Join(s.EnvironmentErrors, "; "), "page": html.UnescapeString(page.Body.String())} {
+				for _, want := range []string{variable, strconv.Quote(first), "use "} {
+					if !strings.Contains(text, want) {
+						t.Errorf("the %s lacks %q: %.300s", where, want, text)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestIgnoreWeightsByEnvironment checks that XDSLB_IGNORE_ENDPOINT_WEIGHTS=1 gives endpoints of unequal
+// weights equal shares, as Config.IgnoreEndpointWeights does.
+func TestIgnoreWeightsByEnvironment(t *testing.T) {
+	control := xdstest.New(t, xdstest.Options{})
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	endpoints := xdstest.BackendEndpoints(backends...)
+	endpoints[0].Weight, endpoints[1].Weight = 1, 3
+	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: endpoints}))
+	for value, want := range map[string]float64{"1": 0.5, "true": 0.5, "0": 0.25, "": 0.25} {
+		t.Setenv("XDSLB_IGNORE_ENDPOINT_WEIGHTS", value)
+		cc := dial(t, control.Bootstrap("n"))
+		if err := integrate.WaitReady(t.Context(), cc, "/a/b"); err != nil {
+			t.Fatal(err)
+		}
+		shares := map[string]float64{}
+		kit.WaitFor(t, "both endpoints", func() bool {
+			clear(shares)
+			i := slices.IndexFunc(integrate.Channels(), func(c integrate.Channel) bool { return c.Number() == statusOf(t, cc).Channel })
+			x := integrate.Channels()[i].Inspect()
+			for _, c := range x.Clusters {
+				for _, l := range c.Leaves {
+					for _, p := range l.Priorities {
+						for _, loc := range p.Localities {
+							for _, e := range loc.Endpoints {
+								shares[e.Address] = e.Share
+							}
+						}
+					}
+				}
+			}
+			return len(shares) == 2 && shares[endpoints[0].Addr.String()] > 0 && shares[endpoints[1].Addr.String()] > 0
+		})
+		if got := shares[endpoints[0].Addr.String()]; got != want {
+			t.Errorf("value %q: the endpoint of weight 1 of 4 has share %v, want %v", value, got, want)
+		}
 	}
 }

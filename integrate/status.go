@@ -17,6 +17,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/compare"
 	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/link"
+	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/eventlog"
@@ -74,6 +75,7 @@ func (r *xdsResolver) status(detailed bool) report.TargetStatus {
 	s := report.TargetStatus{
 		Time: time.Now(), Channel: r.Channel.Number(), Target: r.Channel.Target, Connectivity: connectivity.Connecting.String(),
 		Listener: r.Listener, Authority: r.Authority, Node: r.Node, Rollout: r.rollout,
+		EnvironmentErrors: rollout.Problems(),
 	}
 	var events []eventlog.Event
 	if b := r.balancer.Load(); b != nil {

@@ -140,10 +140,10 @@ func (c *stockConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 
 // status returns the status of a channel that was handed over.
 func (r *stockResolver) status(bool) report.TargetStatus {
-	s := report.TargetStatus{Time: time.Now(), Channel: r.link.Number(), Target: r.link.Target}
+	s := report.TargetStatus{Time: time.Now(), Channel: r.link.Number(), Target: r.link.Target, EnvironmentErrors: rollout.Problems()}
 	if r.rollout != nil {
-		rollout := *r.rollout
-		s.Rollout = &rollout
+		verdict := *r.rollout
+		s.Rollout = &verdict
 	}
 	if r.err != nil {
 		s.Error, s.Connectivity = r.err.Error(), connectivity.TransientFailure.String()

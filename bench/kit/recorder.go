@@ -50,6 +50,15 @@ func (r *Recorder) Sum(name string, labels ...string) (sum float64) {
 	return sum
 }
 
+// Has reports whether a count or a histogram has been recorded with the given label values, even as 0.
+func (r *Recorder) Has(name string, labels ...string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.recorded, func(s sample) bool {
+		return s.name == name && !slices.ContainsFunc(labels, func(label string) bool { return !slices.Contains(s.labels, label) })
+	})
+}
+
 func (r *Recorder) all() (all []*estats.AsyncMetricReporter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

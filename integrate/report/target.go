@@ -39,6 +39,9 @@ type TargetStatus struct {
 	Stock string `json:"stock,omitempty"`
 	// Rollout has the variable that selects it, and the way back; nil if no variable does.
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
+	// EnvironmentErrors describes variables of xdslb in the environment that are not understood or have
+	// no effect. They are the same for all channels of the process.
+	EnvironmentErrors []string `json:"environment_errors,omitempty"`
 	// Connectivity is the state of the channel: IDLE, CONNECTING, READY, TRANSIENT_FAILURE or
 	// SHUTDOWN. A channel that is IDLE because it has not been used recently has neither
 	// configuration nor connections, and the other fields are empty.
@@ -69,7 +72,7 @@ type TargetStatus struct {
 	Clusters  []ClusterStatus  `json:"clusters,omitempty"`  // by name
 	Resources []ResourceStatus `json:"resources,omitempty"` // by type, in the order LDS, RDS, CDS, EDS, and name
 	Overlay   []PatchStatus    `json:"overlay,omitempty"`   // patches, in the order in which they are applied
-	// OverlayError is why the present content of the overlay's file is not in force.
+	// OverlayError is why the overlay, or the present content of its file, is not in force.
 	OverlayError string `json:"overlay_error,omitempty"`
 	// StockDifferences lists what google.golang.org/grpc/xds rejects, lacks or handles differently: the
 	// effect of a roll-back.

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ import (
 // file share a Source. It must not be copied, and is safe for concurrent use.
 type Source struct {
 	document *Overlay // nil without one
+	invalid  error    // why the document is not in force; nil if it is
 	file     string   // empty without one
 	reader   files.Reader
 	current  atomic.Pointer[Overlay]     // nil until the file has been read for the first time
@@ -46,24 +48,40 @@ const (
 // the overlay that was in force although the file may be invalid by then.
 var sources sync.Map // of *Source, by sourceKey
 
-type sourceKey struct{ document, file string }
+type sourceKey struct {
+	document, file string
+	optional       bool
+}
+
+// withoutOverlay is logged if an overlay is invalid from the start.
+const withoutOverlay = "xdslb: overlay is invalid: channels start without it"
+
+// Optional is a suffix of the file's name that makes [Open] return a Source although the document or
+// the file is invalid.
+const Optional = "?"
 
 // Open returns the Source of a document and a file; either may be empty. It fails if one of them is
 // invalid, or the file cannot be read within two seconds, unless the file is known to have been valid
-// before. Without both it returns nil, which has no patches. name is that of the document in messages.
+// before. If the name of the file ends with [Optional], the invalid part has no patches instead, which is
+// logged; [Source.Err] returns the reason. Without both it returns nil, which has no patches. name is that of the document in messages.
 // The first Logger that is not nil is used.
 func Open(name string, document []byte, file string, logger *slog.Logger) (*Source, error) {
+	file, optional := strings.CutSuffix(file, Optional)
 	if len(document) == 0 && file == "" {
 		return nil, nil
 	}
-	key := sourceKey{string(document), file}
+	key := sourceKey{string(document), file, optional}
 	known, ok := sources.Load(key)
 	if !ok {
 		s := &Source{file: file, watchers: map[*watcher]struct{}{}}
 		if len(document) > 0 {
 			var err error
-			if s.document, err = Parse(name, document); err != nil {
+			if s.document, err = Parse(name, document); err != nil && !optional {
 				return nil, err
+			}
+			if err != nil {
+				s.document, s.invalid = &Overlay{}, err
+				cmp.Or(logger, slog.Default()).Error(withoutOverlay, "error", err)
 			}
 		}
 		if file == "" {
@@ -74,7 +92,12 @@ func Open(name string, document []byte, file string, logger *slog.Logger) (*Sour
 	s := known.(*Source)
 	if s.current.Load() == nil {
 		if err := s.reload(); err != nil {
-			return nil, err
+			if !optional {
+				return nil, err
+			}
+			if s.current.CompareAndSwap(nil, cmp.Or(s.document, &Overlay{})) {
+				cmp.Or(logger, slog.Default()).Error(withoutOverlay, "error", err)
+			}
 		}
 	}
 	if logger != nil {
@@ -105,14 +128,14 @@ func (s *Source) Refresh() {
 	}
 }
 
-// Err returns why the present content of the file is not in force, or nil.
+// Err returns why the document, or the present content of the file, is not in force, or nil.
 func (s *Source) Err() error {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.err
+	return cmp.Or(s.invalid, s.err)
 }
 
 // Watch calls changed after each change of the overlay, on another goroutine and without a lock,

@@ -142,6 +142,7 @@ func (c *checker) writable(what, file string) {
 
 // overlay checks the file of the overlay, if there is one, and returns its text.
 func (c *checker) overlay(file string) []byte {
+	file = strings.TrimSuffix(file, overlay.Optional)
 	if file == "" {
 		return nil
 	}

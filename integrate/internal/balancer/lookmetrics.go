@@ -9,6 +9,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/integrate/internal/outlier"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -31,9 +32,19 @@ func Counts(b *Balancer, to *metric.Channel) {
 func foldClusters(b *Balancer, to *metric.Channel) {
 	b.lock()
 	defer b.unlock()
-	for _, c := range b.clusters {
+	for name, c := range b.clusters {
+		// Events are counted when they occur; these series begin with 0.
+		metric.Fold(to.Count, metric.PriorityChanges, c, "", 0, b.rec.target, name, "down")
+		metric.Fold(to.Count, metric.PriorityChanges, c, "", 0, b.rec.target, name, "up")
 		for _, l := range c.leaves {
 			channelmetrics.FoldLoad(to, l.cfg, l.load)
+			metric.Fold(to.Count, metric.ConnectionsFailed, c, "", 0, b.rec.target, l.cfg.Name)
+			metric.Fold(to.Count, metric.ConnectionsLost, c, "", 0, b.rec.target, l.cfg.Name)
+			if l.cfg.Outlier != nil {
+				for d := range outlier.NumDetectors {
+					metric.Fold(to.Count, metric.EjectionsEnforced, c, "", 0, b.rec.target, d.String())
+				}
+			}
 		}
 	}
 	for load, cfg := range b.rec.retired {

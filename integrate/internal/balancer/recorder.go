@@ -254,6 +254,9 @@ func (r *recorder) measurePublication(took time.Duration, now time.Time, cfg *pi
 // countOutliers records the findings of outlier detection.
 func (r *recorder) countOutliers(found outlier.Findings) {
 	for d, v := range found {
+		if v == (outlier.Verdicts{}) {
+			continue
+		}
 		method := outlier.Detector(d).String()
 		r.metrics.Count(metric.EjectionsEnforced, int64(v.Ejected), r.target, method)
 		r.metrics.Count(metric.EjectionsUnenforced, int64(v.Overflow), r.target, method, "max_ejection_overflow")

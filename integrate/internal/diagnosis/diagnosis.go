@@ -42,6 +42,9 @@ func Find(s *report.TargetStatus) (list []Finding) {
 		}
 		add("The channel uses google.golang.org/grpc/xds, not xdslb: %s. To switch to xdslb: %s.", s.Stock, r.Forward)
 	}
+	for _, e := range s.EnvironmentErrors {
+		bad("%s.", e)
+	}
 	for _, u := range s.Unapplied {
 		bad("Not applied (unsupported, or the channel lacks xdslb's interceptors): %s.", u)
 	}
@@ -95,7 +98,7 @@ func Find(s *report.TargetStatus) (list []Finding) {
 		}
 	}
 	if s.OverlayError != "" {
-		bad("The overlay was not reloaded, and the previous one stays in force: %s", s.OverlayError)
+		bad("The overlay as it is now is not in force: %s", s.OverlayError)
 	}
 	for _, p := range s.Overlay {
 		for _, skipped := range p.Skipped {

@@ -129,9 +129,9 @@ func (x *Channel) flushIn(d time.Duration) {
 	}
 }
 
-// Count adds to a counter.
+// Count adds to a counter. A series that does not exist yet begins with n, which may be 0.
 func (x *Channel) Count(m *Metric, n int64, labels ...string) {
-	if x != nil && n > 0 {
+	if x != nil && n >= 0 {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		x.own.emit(m, n, labels...)
@@ -140,7 +140,7 @@ func (x *Channel) Count(m *Metric, n int64, labels ...string) {
 
 // CountShared adds to a counter shared by channels.
 func (x *Channel) CountShared(m *Metric, n int64, labels ...string) {
-	if x != nil && n > 0 {
+	if x != nil && n >= 0 {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		x.shared.emit(m, n, labels...)

@@ -184,6 +184,10 @@ var (
 		Name: "xdslb.client.channels", Unit: "{channel}", Labels: []string{target},
 		Description: "Channels of the target that are not idle.",
 	})
+	RollbackLosses = define(Gauge, estats.MetricDescriptor{
+		Name: "xdslb.client.rollback_losses", Unit: "{feature}", Labels: []string{target},
+		Description: "Features in use with which RPCs of the target would fail after a roll-back to google.golang.org/grpc/xds.",
+	}).greatest()
 	HandedOver = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.client.channels_handed_over", Unit: "{channel}", Labels: []string{target, "xdslb.variable"},
 		Description: "Channels of the target that use google.golang.org/grpc/xds because of an environment variable, by variable.",

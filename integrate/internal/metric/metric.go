@@ -154,11 +154,10 @@ type partSeries struct {
 
 // Fold emits the increase of a counter of owner since it was last folded; part distinguishes
 // counters of one owner with the same series. total is the counter's value. If the value is
-// lower than the last one, nothing is emitted until it exceeds the last one.
+// lower than the last one, nothing is emitted until it exceeds the last one. The first call emits the
+// total also if it is 0, so that the series exists before its first event: Prometheus' increase() does not
+// see the first value of a series.
 func Fold[T any](emit Emit, m *Metric, owner *T, part string, total uint64, labels ...string) {
-	if total == 0 {
-		return
-	}
 	folded.mu.Lock()
 	key, s := any(weak.Make(owner)), partSeries{part, seriesOf(m, labels)}
 	counters := folded.counters[key]
@@ -167,10 +166,11 @@ func Fold[T any](emit Emit, m *Metric, owner *T, part string, total uint64, labe
 		folded.counters[key] = counters
 		runtime.AddCleanup(owner, forget, key)
 	}
-	n := max(int64(total)-counters[s], 0)
-	counters[s] += n
+	before, known := counters[s]
+	n := max(int64(total)-before, 0)
+	counters[s] = before + n
 	folded.mu.Unlock()
-	if n > 0 {
+	if n > 0 || !known {
 		emit(m, n, labels...)
 	}
 }

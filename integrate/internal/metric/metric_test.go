@@ -166,6 +166,7 @@ func TestTimer(t *testing.T) {
 		time.Sleep(flushPeriod)
 		synctest.Wait()
 		check(t, "after the first period", r.take(), "xdslb.lb.no_route 3 [t1]", "xdslb.lb.picks 3 [c l]",
+			"xdslb.xds_client.nacks 0 [s type]", "xdslb.xds_client.resource_updates_valid 0 [t1 s type]",
 			"xdslb.lb.publication_duration 0.25 [t1]", "xdslb.lb.publication_duration 0.5 [t1]")
 		time.Sleep(flushPeriod)
 		synctest.Wait()
@@ -227,7 +228,8 @@ func TestOldestReports(t *testing.T) {
 			return []string{"xdslb.client.channels 2 [" + target + "]", "xdslb.lb.priority 2 [" + target + " c]", "xdslb.xds_client.connected 0 [" + target + " s]"}
 		}
 		shared := "xdslb.lb.breaker_in_flight 5 [c s]"
-		check(t, "the oldest", r[0].read(t), append(of("t1"), shared)...)
+		zero := []string{"xdslb.lb.picks 0 [c l]", "xdslb.xds_client.nacks 0 [s type]", "xdslb.xds_client.resource_updates_valid 0 [t1 s type]"}
+		check(t, "the oldest", r[0].read(t), append(append(of("t1"), shared), zero...)...)
 		check(t, "another of its target", r[1].read(t))
 		check(t, "another target", r[2].read(t), of("t2")...)
 
@@ -253,7 +255,7 @@ func TestOldestReports(t *testing.T) {
 func TestManyValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
-		x := Start("t1", channel(t, r), (&process{}).source())
+		x := Start("t1", channel(t, r), Source{})
 		for range maxValues + 1 {
 			x.Observe(PublicationDuration, []float64{1}, "t1")
 		}
@@ -283,11 +285,15 @@ func TestNoLockHeld(t *testing.T) {
 }
 
 // TestFold checks that each increment of a counter is emitted once, regardless of the reader
-// and of delays; a counter may decrease a little.
+// and of delays; a counter may decrease a little. A counter that is 0 is emitted at first, so that its
+// series exists before the first event.
 func TestFold(t *testing.T) {
-	a, b, sum := new(int), new(int), int64(0)
+	a, b, sum, zeros := new(int), new(int), int64(0), 0
 	emit := func(m *Metric, n int64, labels ...string) {
-		if m != Drops || n <= 0 || !slices.Equal(labels, []string{"c", "d"}) {
+		if n == 0 {
+			zeros++
+		}
+		if m != Drops || n < 0 || !slices.Equal(labels, []string{"c", "d"}) {
 			t.Errorf("%s %d %q is emitted", m.Name, n, labels)
 		}
 		sum += n
@@ -301,6 +307,9 @@ func TestFold(t *testing.T) {
 		if Fold(emit, Drops, step.owner, step.part, step.total, "c", "d"); sum != step.want {
 			t.Errorf("step %d: the sum is %d, want %d", i, sum, step.want)
 		}
+	}
+	if zeros != 1 {
+		t.Errorf("0 was emitted %d times, want once", zeros)
 	}
 }
 

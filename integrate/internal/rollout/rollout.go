@@ -15,8 +15,13 @@
 // and 1 match every target; none, false and 0 match no target. White space around a pattern is
 // ignored.
 //
+// A percentage, "10%", or "pattern:10%" for the targets of a pattern, selects that part of the
+// hosts, by a hash of the host name: see [position]. XDSLB_ENABLE=10% lets the first tenth of the
+// hosts use xdslb, and XDSLB_DISABLE=10% takes the last tenth away.
+//
 // A malformed pattern is logged as an error. Targets that match no valid pattern are
-// stock's.
+// stock's. Words such as yes and on, and other percentages, are malformed. [Problems] has the
+// malformed patterns, and the variables whose patterns match no target of the process.
 //
 // A channel that stock cannot serve, because the program does not link it or it has no
 // bootstrap, is not handed over: a roll-back must not cause an outage.
@@ -27,7 +32,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -77,63 +81,24 @@ func Configured() bool {
 	return patternsOf(Disable).set() || patternsOf(Enable).set()
 }
 
-// patterns is the parsed value of a variable.
-type patterns struct {
-	variable, text string // as set in the environment
-	valid          []string
-	malformed      string // the first malformed pattern
-}
-
-func patternsOf(variable string) patterns {
-	p := patterns{variable: variable, text: strings.TrimSpace(os.Getenv(variable))}
-	for pattern := range strings.SplitSeq(p.text, ",") {
-		pattern = strings.TrimSpace(pattern)
-		_, err := path.Match(pattern, "")
-		switch {
-		case err == nil && pattern != "":
-			p.valid = append(p.valid, pattern)
-		case err != nil && p.malformed == "":
-			p.malformed = pattern
-		}
-	}
-	return p
-}
-
-// set reports whether the variable contains a pattern.
-func (p patterns) set() bool { return len(p.valid) > 0 || p.malformed != "" }
-
-// match returns the first pattern that matches the target.
-func (p *patterns) match(target resolver.Target) (pattern string, ok bool) {
-	for _, pattern := range p.valid {
-		switch strings.ToLower(pattern) {
-		case "all", "*", "true", "1":
-			return pattern, true
-		case "none", "false", "0":
-			continue
-		}
-		for _, name := range []string{target.String(), target.Endpoint()} {
-			if ok, _ := path.Match(pattern, name); ok {
-				return pattern, true
-			}
-		}
-	}
-	return "", false
-}
-
 // verdictOf returns the reason why a target is stock's, or nil if it is xdslb's.
 func verdictOf(target resolver.Target) *report.RolloutStatus {
 	disable, enable := patternsOf(Disable), patternsOf(Enable)
-	if pattern, ok := disable.match(target); ok {
+	if pattern, ok := disable.selects(target); ok {
 		return disable.verdict(pattern, "take the pattern out of "+Disable)
 	}
 	if disable.malformed != "" {
 		return disable.verdict(disable.malformed, "fix or remove the pattern in "+Disable)
 	}
-	if _, ok := enable.match(target); ok || !enable.set() {
+	if _, ok := enable.selects(target); ok || !enable.set() {
 		return nil
 	}
 	if enable.malformed != "" {
 		return enable.verdict(enable.malformed, "fix the pattern in "+Enable)
+	}
+	if p, ok := enable.match(target); ok {
+		host, at := position()
+		return enable.verdict("", fmt.Sprintf("raise the percentage of %q in %s above %.2f, the position of host %q, or unset it", p.text, Enable, at, host))
 	}
 	return enable.verdict("", fmt.Sprintf("add a pattern that matches %q to %s, or unset it", target.Endpoint(), Enable))
 }
@@ -147,13 +112,14 @@ func (p *patterns) verdict(pattern, step string) *report.RolloutStatus {
 }
 
 // Verdict returns the reason why the environment selects stock for a channel, or nil if it
-// does not. It logs malformed patterns, once for each.
+// does not. It logs malformed patterns, once for each, and after a minute patterns that match no target.
 func Verdict(target resolver.Target, logger *slog.Logger) *report.RolloutStatus {
 	for _, p := range []patterns{patternsOf(Disable), patternsOf(Enable)} {
 		if p.malformed != "" {
 			note(logger, slog.LevelError, "xdslb: environment variable with a malformed pattern: targets that match no other pattern "+
-				"use google.golang.org/grpc/xds", p.verdict(p.malformed, "").Why(), "")
+				"use google.golang.org/grpc/xds", p.verdict(p.malformed, "").Why(), "", "remedy", accepted)
 		}
+		p.noteMatches(target, logger)
 	}
 	return verdictOf(target)
 }
@@ -172,18 +138,21 @@ func NoteOutcome(target resolver.Target, v *report.RolloutStatus, patched bool, 
 	note(logger, slog.LevelWarn, "xdslb: channels of a target handed to google.golang.org/grpc/xds", v.Why(), target.String(), lost...)
 }
 
-// NoteLosses logs, once for each target, what would lose RPCs if the target's channels were handed to
-// stock.
+// NoteLosses logs what would lose RPCs if the target's channels were handed to stock, once for each
+// target and feature.
 func NoteLosses(target string, losses []report.StockDifference, logger *slog.Logger) {
+	const line = "xdslb: a roll-back to google.golang.org/grpc/xds by " + Disable + " would lose RPCs"
 	var features, remedies []string
 	for _, d := range losses {
+		if _, noted := notedLines.LoadOrStore([3]string{line, d.Feature, target}, true); noted {
+			continue
+		}
 		features = append(features, strings.Join(append([]string{d.Feature}, d.Where...), "; "))
 		if !slices.Contains(remedies, d.Remedy) {
 			remedies = append(remedies, d.Remedy)
 		}
 	}
-	const line = "xdslb: a roll-back to google.golang.org/grpc/xds by " + Disable + " would lose RPCs"
-	if _, noted := notedLines.LoadOrStore([3]string{line, "", target}, true); !noted {
+	if features != nil {
 		link.LoggerOr(logger).Warn(line, "target", target, "features", eventlog.CutTo(strings.Join(features, " | "), maxText),
 			"remedy", strings.Join(remedies, "; ")+"; xdslb check and the status have the whole list")
 	}

@@ -120,7 +120,7 @@ func Close(log *eventlog.Log) {
 	log.Write(eventlog.Line{
 		Level: slog.LevelWarn,
 		Message: "xdslb: endpoints of clusters have different weights, which xdslb uses, unlike google.golang.org/grpc/xds: " +
-			"Config.IgnoreEndpointWeights gives all endpoints of a locality the same share; each cluster is logged once per process",
+			"Config.IgnoreEndpointWeights or XDSLB_IGNORE_ENDPOINT_WEIGHTS=1 gives all endpoints of a locality the same share; each cluster is logged once per process",
 		About: len(process.noted), // a line about other clusters is no repeat
 		Attrs: append([]slog.Attr{slog.String("clusters", eventlog.CutTo(strings.Join(names, ", "), maxText))}, attrs...),
 	})
