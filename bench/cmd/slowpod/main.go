@@ -6,7 +6,7 @@
 // of 8 ms, one with 200 ms more, 32 callers). For each policy it prints the latencies while all
 // servers are healthy, while one is slow, and that server's share of the RPCs when it has recovered.
 //
-//	go run ./bench/cmd/slowpod [-servers 5] [-callers 32] [-svg latencies.svg]
+//	go run ./bench/cmd/slowpod [-servers 5] [-callers 32] [-policy xdslb_least_latency] [-svg latencies.svg]
 //
 // It takes a minute for each policy, and needs a machine that does nothing else.
 package main
@@ -39,6 +39,7 @@ var (
 	needs   = flag.Duration("needs", 8*time.Millisecond, "duration of an RPC")
 	slower  = flag.Duration("slower", 200*time.Millisecond, "additional duration on the slow server")
 	scale   = flag.Float64("scale", 1, "factor for the duration of the phases")
+	only    = flag.String("policy", "", "measure only the `policy` of this name")
 	svg     = flag.String("svg", "", "write the latencies over time to a `file`")
 )
 
@@ -110,6 +111,9 @@ func run() error {
 	fmt.Printf("| policy | healthy p50 | p99 | p99.9 | one slow p50 | p99 | p99.9 | share of the slow one | share after its recovery |\n|---|---|---|---|---|---|---|---|---|\n")
 	var pictures []picture
 	for _, p := range policies {
+		if *only != "" && p.name != *only {
+			continue
+		}
 		r := manual.NewBuilderWithScheme("pods")
 		r.InitialState(state)
 		cc, err := grpc.NewClient("pods:///pods", grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -126,6 +130,9 @@ func run() error {
 		fmt.Printf("| %s | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f %% | %.1f %% |\n", p.name,
 			h.quantile(.5), h.quantile(.99), h.quantile(.999), s.quantile(.5), s.quantile(.99), s.quantile(.999), 100*s.share, 100*a.share)
 		pictures = append(pictures, picture{p.name, m.seconds})
+	}
+	if len(pictures) == 0 {
+		return fmt.Errorf("there is no policy %q", *only)
 	}
 	if *svg == "" {
 		return nil
