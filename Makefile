@@ -15,8 +15,10 @@ BENCH    ?= .
 COUNT    ?= 1
 BASE     ?=
 OLDGO    ?= go1.25.0
-# Every system, and every size of a word; nothing depends on more than that.
-PLATFORMS := linux/arm64 linux/386 darwin/arm64 windows/amd64
+# What a program that uses the library compiles.
+LIBRARY  := ./edf ./picker/... ./ringhash ./xds/... ./integrate/...
+# The system whose code differs. The workflow weekly sets more.
+PLATFORMS ?= windows/amd64
 
 SHELL    := bash
 
@@ -30,11 +32,11 @@ help: ## Print the targets.
 demo: ## Run a demo on loopback: control plane, backends, client.
 	@GO=$(GO) bench/cmd/run.sh demo
 
-QUICK := lint unit examples
-REST  := long invariants seeded rollout oldest race bench-once guard portable quickstart fuzz
+QUICK := unit examples
+REST  := lint apidiff dashboards long invariants seeded rollout oldest race bench-once guard portable quickstart fuzz
 
 .PHONY: test
-test: ## Vet, lint, unit tests, examples: three minutes on an idle machine.
+test: ## Unit tests and examples: four minutes on an idle machine without caches.
 	@MAKE='$(MAKE)' .ci/steps test $(QUICK)
 
 .PHONY: check
@@ -46,20 +48,24 @@ rest: ## The part of check that is not in test.
 	@MAKE='$(MAKE)' .ci/steps rest $(REST)
 
 .PHONY: lint
-lint: ## gofmt, vet, staticcheck, go.mod tidiness, the exported API.
+lint: ## gofmt, vet, staticcheck, go.mod tidiness.
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
 	$(GO) vet $(PKGS)
 	$(TOOL) staticcheck -checks '$(CHECKS)' $(PKGS)
 	$(GO) mod tidy -diff
-	$(GO) run -C bench/cmd/api . -C ../../..
 	@.ci/figures || true
 
+.PHONY: apidiff
+apidiff: ## Compare the exported API with that of the commit in .ci/api.
+	cd bench/cmd/api && $(GO) vet . && $(TEST) .
+	$(GO) run -C bench/cmd/api . -C ../../..
+
 .PHONY: api
-api: ## Accept the incompatible changes of the exported API that lint reports.
+api: ## Accept the incompatible changes of the exported API that apidiff reports.
 	$(GO) run -C bench/cmd/api . -C ../../.. -w
 
 # The packages whose tests take minutes of CPU time without -short.
-LONG := bench/arena bench/differential integrate integrate/internal/balancer xds xds/lrs
+LONG := xds integrate integrate/internal/balancer bench/hostile bench/arena bench/rollout bench/differential xds/lrs
 OTHERS = $(filter-out $(LONG:%=$(shell $(GO) list -m)/%),$(shell $(GO) list $(PKGS)))
 
 .PHONY: unit
@@ -67,44 +73,58 @@ unit: ## Unit tests, examples, the import rules between packages; shorter runs o
 	$(TEST) $(OTHERS)
 	$(TEST) -short $(LONG:%=./%)
 
+# vet has run before, in lint or with the tests: here and below it would be repeated for each kind of build.
 .PHONY: long
 long: ## The tests of LONG that unit shortens or skips.
-	@run=$$(.ci/shortened $(LONG)) && set -x && $(TEST) -run "$$run" $(LONG:%=./%)
+	@run=$$(.ci/shortened $(LONG)) && set -x && $(TEST) -vet=off -run "$$run" $(LONG:%=./%)
 
 .PHONY: examples
-examples: ## The modules below this one: examples, and the check of the exported API.
+examples: ## The examples, which are modules of their own.
 	cd integrate/examples/custom && $(GO) vet . && $(TEST) .
 	cd integrate/examples/opentelemetry && $(GO) vet ./... && $(TEST) ./...
+
+.PHONY: dashboards
+dashboards: ## The dashboards and alert rules, with Prometheus' parser.
 	cd integrate/dashboards && $(GO) vet . && $(TEST) .
-	cd bench/cmd/api && $(GO) vet . && $(TEST) .
 
 .PHONY: invariants
 invariants: ## The kernel's tests with internal checks enabled.
-	$(TEST) -short -tags invariants ./edf ./picker ./ringhash
+	$(TEST) -vet=off -short -tags invariants ./edf ./picker ./ringhash
 
 .PHONY: seeded
 seeded: ## Test that random choices in the arena follow the seed.
-	$(GO) test -tags seeded -ldflags=-checklinkname=0 -run '^TestSeed$$' ./bench/arena
+	$(TEST) -vet=off -tags seeded -ldflags=-checklinkname=0 -run '^TestSeed$$' ./bench/arena
 
 .PHONY: rollout
 rollout: ## Test switching back to grpc/xds if it registers its scheme first.
-	$(TEST) -overlay .ci/stockfirst.json ./bench/rollout -rollout.stockfirst
+	$(TEST) -vet=off -overlay .ci/stockfirst.json ./bench/rollout -rollout.stockfirst
 
-# TestArrows runs go list, which does not use the other go.mod. vet has run before. If that Go or gRPC cannot be
-# fetched, the target prints a message and succeeds.
+# imports prints the packages of LIBRARY that import a package whose path matches a regular expression.
+imports = $(shell $(GO) list -f '{{.ImportPath}}{{range .Imports}} {{.}}{{end}}' $(LIBRARY) | grep -E ' $(1)( |$$)' | cut -d' ' -f1)
+
+# The tests that another gRPC can fail. vet compiles the others. TestArrows runs go list, which does not use the
+# other go.mod. If that Go or gRPC cannot be fetched, the target prints a message and succeeds.
+OLDTESTED = $(call imports,google\.golang\.org/grpc[^ ]*) ./bench/rollout
+
 .PHONY: oldest
-oldest: ## Vet and test with the oldest supported gRPC and Go: see integrate/docs/rollout.md.
+oldest: ## Vet with the oldest supported gRPC and Go, and test what uses gRPC: see integrate/docs/rollout.md.
 	@if ! GOTOOLCHAIN=$(OLDGO) .ci/again $(GO) mod download -modfile=.ci/oldest.mod; then echo 'oldest: NOT RUN: $(OLDGO) or its modules cannot be fetched'; exit 0; fi; set -ex; \
-	GOTOOLCHAIN=$(OLDGO) $(GO) vet -modfile=.ci/oldest.mod -tags xdslb_oldgrpc ./edf ./picker/... ./ringhash ./xds/... ./integrate/... ./bench/rollout; \
-	GOTOOLCHAIN=$(OLDGO) $(TEST) -vet=off -short -skip TestArrows -modfile=.ci/oldest.mod -tags xdslb_oldgrpc ./edf ./picker/... ./ringhash ./xds/... ./integrate/... ./bench/rollout
+	GOTOOLCHAIN=$(OLDGO) $(GO) vet -modfile=.ci/oldest.mod -tags xdslb_oldgrpc $(LIBRARY) ./bench/rollout; \
+	GOTOOLCHAIN=$(OLDGO) $(TEST) -vet=off -short -skip TestArrows -modfile=.ci/oldest.mod -tags xdslb_oldgrpc $(OLDTESTED)
+
+# Code that shares memory between goroutines imports sync or sync/atomic; the tests of the other packages have no
+# race of their own to find. The slowest come first. ONE are slow tests of a single goroutine, or of memory.
+# The workflow weekly tests all packages, and leaves out none.
+RACED = $(addprefix ./,xds integrate integrate/internal/balancer bench/demo) $(call imports,sync(/atomic)?)
+ONE := TestDenseRoutes|TestTooManyFields|TestFieldsInAnyOrder|TestManyRoutes|TestTooManyEntries|TestManyTargets|TestDeltaRequestsFit|TestFleetReturns
 
 .PHONY: race
-race: ## Tests under the race detector.
-	$(TEST) -short -race $(PKGS)
+race: ## Tests under the race detector of the packages that share memory between goroutines.
+	$(TEST) -vet=off -short -race -skip '^($(ONE))$$' $(RACED)
 
 .PHONY: quickstart
 quickstart: ## Run the steps of integrate/docs/quickstart.md: server, client, control plane, rollback.
-	$(TEST) -count=1 -run 'TestQuickstart$$' ./bench/doccheck -quickstart
+	$(TEST) -vet=off -count=1 -run 'TestQuickstart$$' ./bench/doccheck -quickstart
 
 .PHONY: conformance
 conformance: ## grpc-go's own xDS end-to-end tests through our resolver (minutes).
@@ -161,7 +181,9 @@ bench-diff: ## Compare the hot benchmarks with another commit: BASE, or the star
 guard: ## Compare the hot benchmarks with the commit of the recorded run.
 	@GO=$(GO) bench/cmd/run.sh benchdiff -recorded bench/testdata/baseline.txt
 
-# The packages that have benchmarks; linking the tests of the others takes longer than the benchmarks.
+# The packages that have benchmarks; linking the tests of the others takes longer than the benchmarks. That of
+# bench/size builds programs, which the workflow weekly does.
+UNBENCHED ?= bench/size
 BENCHED = $(shell $(GO) list -f '{{.Dir}}' $(PKGS) | while read -r d; do ! grep -qs '^func Benchmark' "$$d"/*_test.go || echo "$$d"; done)
 
 # The time of a single iteration is meaningless.
@@ -169,19 +191,23 @@ NOFIGURES := grep -vE '^(Benchmark.*/op|goos: |goarch: |pkg: |cpu: |PASS$$)'
 
 .PHONY: bench-once
 bench-once: ## Run every benchmark once, to check that it works.
-	@set -o pipefail; $(TEST) -run '^$$' -bench . -benchtime 1x -short $(BENCHED) | $(NOFIGURES)
+	@set -o pipefail; $(TEST) -vet=off -run '^$$' -bench . -benchtime 1x -short $(filter-out $(UNBENCHED:%=$(CURDIR)/%),$(BENCHED)) | $(NOFIGURES)
 	@set -o pipefail; cd bench/peers && $(GO) vet . && $(TEST) -run '^$$' -bench . -benchtime 1x . | $(NOFIGURES)
 
-# vet covers the tests, which go build does not. TestReweighOften takes minutes with 32 bits.
+# The packages that compute with words; the workflow weekly tests all of LIBRARY. TestReweighOften takes minutes
+# with 32 bits.
+WORDS ?= ./edf ./picker/... ./ringhash ./xds/resource ./xds/lrs ./xds/internal/... $(addprefix ./integrate/internal/,balancer counters orcaweight outlier rpc weights)
+
+# go list -export compiles the tests too, and does not link them.
 .PHONY: portable
-portable: ## Build for every system in PLATFORMS, and run the tests with 32 bits.
-	@set -e; for p in $(PLATFORMS); do echo "build for $$p"; \
-		GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build ./...; done
-	GOOS=windows $(GO) vet -buildtag ./...
-	@if GOARCH=386 $(GO) test -run '^$$' ./edf 2>&1 | grep 'exec format error'; then \
-		echo 'portable: 32-bit tests NOT RUN, only vetted: this system cannot execute them'; set -x; \
-		GOARCH=386 $(GO) vet ./edf ./picker/... ./ringhash ./xds/... ./integrate/...; \
-	else set -x; GOARCH=386 $(TEST) -short -skip TestReweighOften ./edf ./picker/... ./ringhash ./xds/... ./integrate/...; fi
+portable: ## Compile for PLATFORMS, and run the tests of WORDS with 32 bits.
+	@set -e; for p in $(PLATFORMS); do echo "compile for $$p"; \
+		GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) list -export -test $(LIBRARY) >/dev/null; done
+	@if GOARCH=386 $(GO) test -vet=off -run '^$$' ./edf 2>&1 | grep 'exec format error'; then \
+		echo 'portable: 32-bit tests NOT RUN, only compiled: this system cannot execute them'; set -x; \
+		GOARCH=386 $(GO) list -export -test $(LIBRARY) >/dev/null; \
+	else set -x; GOARCH=386 $(GO) list -export -test $(LIBRARY) >/dev/null; \
+		GOARCH=386 $(TEST) -vet=off -short -skip TestReweighOften $(WORDS); fi
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME.

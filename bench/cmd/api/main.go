@@ -8,6 +8,9 @@
 //	api       compares
 //	api -w    lists the incompatible changes since the base commit
 //
+// Without that commit there is nothing to compare with: in a shallow clone and outside of a clone it
+// prints a line that says so, and succeeds.
+//
 // The first line of .ci/api names the base commit, each further line an accepted change. A
 // release moves the base to its tag. Command api is a separate module, so that the library does
 // not require its dependencies.
@@ -65,6 +68,13 @@ func run(dir string, write bool) error {
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	base, accepted := lines[0], lines[1:]
+	if reason := incomplete(dir, base); reason != "" {
+		if write {
+			return errors.New(reason)
+		}
+		fmt.Printf("api: NOT CHECKED: %s\n", reason)
+		return nil
+	}
 	old, remove, err := checkout(dir, base)
 	if err != nil {
 		return err
@@ -83,6 +93,24 @@ func run(dir string, write bool) error {
 			base, strings.Join(changes, "\n"))
 	}
 	return nil
+}
+
+// incomplete returns why dir cannot have a commit of its past, or "" if it should: a source archive and
+// a shallow clone have none.
+func incomplete(dir, commit string) string {
+	git := func(args ...string) (string, error) {
+		out, err := exec.Command("git", append([]string{"-C", dir}, args...)...).Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	if prefix, err := git("rev-parse", "--show-prefix"); err != nil || prefix != "" {
+		return "this is not a clone of the repository"
+	}
+	if shallow, _ := git("rev-parse", "--is-shallow-repository"); shallow == "true" {
+		if _, err := git("cat-file", "-e", commit+"^{commit}"); err != nil {
+			return "this is a shallow clone without commit " + commit
+		}
+	}
+	return ""
 }
 
 // checkout makes a work tree of a commit, and returns its directory and a function to remove

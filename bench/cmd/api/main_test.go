@@ -75,3 +75,44 @@ func TestRun(t *testing.T) {
 		t.Errorf("work trees left behind:\n%s", trees)
 	}
 }
+
+// TestIncomplete: a source archive and a shallow clone pass without a comparison, and cannot accept
+// changes; a clone with the whole history has to have the base commit.
+func TestIncomplete(t *testing.T) {
+	temp := t.TempDir()
+	whole, shallow := filepath.Join(temp, "whole"), filepath.Join(temp, "shallow")
+	archive := filepath.Join(whole, "archive") // within another repository
+	git := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("git", append([]string{"-C", temp, "-c", "user.name=test", "-c", "user.email=test@example.com"}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	git("init", "-q", whole)
+	for range 2 {
+		git("-C", whole, "commit", "-q", "--allow-empty", "-m", "empty")
+	}
+	git("clone", "-q", "--depth", "1", "file://"+whole, shallow)
+	base := git("-C", whole, "rev-parse", "HEAD~1")
+	if err := os.MkdirAll(filepath.Join(archive, ".ci"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{whole: "", shallow: "shallow clone", archive: "not a clone"} {
+		for _, commit := range []string{base, "0123456789012345678901234567890123456789"} {
+			if got := incomplete(dir, commit); (got == "") != (want == "") || !strings.Contains(got, want) {
+				t.Errorf("%s without commit %s: %q, want %q", dir, commit, got, want)
+			}
+		}
+	}
+	if err := os.WriteFile(filepath.Join(archive, ".ci", "api"), []byte(base+"\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(archive, false); err != nil {
+		t.Error(err)
+	}
+	if err := run(archive, true); err == nil {
+		t.Error("the changes since a commit that is not there are accepted")
+	}
+}
