@@ -20,24 +20,24 @@ import (
 const (
 	// WeightedRoundRobin is round robin by endpoint weight, in EDF order. Weights take effect
 	// within 20 ms of the resolver's update. {}
-	WeightedRoundRobin = balancer.WeightedRoundRobin
+	WeightedRoundRobin = "xdslb_weighted_round_robin"
 	// RingHash picks endpoints by the hash of the RPC (A42, A61, A76): the hash of
 	// [WithRequestHash], or of the header requestHashHeader, or a random one.
 	// {"minRingSize": 1024, "maxRingSize": 4096, "requestHashHeader": "",
 	// "hashFunction": "XXH3" or "XX_HASH"}
-	RingHash = balancer.RingHash
+	RingHash = "xdslb_ring_hash"
 	// LeastRequest picks the endpoint with the fewest RPCs in flight among a few random ones
 	// (A48). {"choiceCount": 2}
-	LeastRequest = balancer.LeastRequest
+	LeastRequest = "xdslb_least_request"
 	// LeastLatency picks the cheaper of two random endpoints, or of all if they are few: the cost is the recent latency
-	// times the RPCs in flight ([picker.PolicyLeastLatency]). {"decayTime": "10s"}
-	LeastLatency = balancer.LeastLatency
+	// times the RPCs in flight. {"decayTime": "10s"}
+	LeastLatency = "xdslb_least_latency"
 	// Prequal probes endpoints for their load, and picks the endpoint with the best answer.
 	// Servers answer by package integrate/probe; without it the policy is [LeastLatency].
 	// [github.com/xdslb/xdslb/xds/lbpolicy.Prequal] describes the parameters.
 	// {"poolSize": 16, "maxAge": "1s", "probesPerRpc": 3, "removePerRpc": 1,
 	// "hotQuantile": 0.84, "probeTimeout": "0.1s", "maxProbesPerSecond": 500}
-	Prequal = balancer.Prequal
+	Prequal = "xdslb_prequal"
 )
 
 // WithRequestHash returns a context whose RPCs have the hash h under LB policies that hash,

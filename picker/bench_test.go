@@ -256,7 +256,7 @@ func BenchmarkClientWRR(b *testing.B) {
 		for _, skew := range []float64{1, 65535} {
 			b.Run(fmt.Sprintf("n=%d/skew=%.0f", n, skew), func(b *testing.B) {
 				w := benchWorld(1, n, 0, false)
-				w.leaf(0).Policy, w.leaf(0).MaxRequests = Policy{Kind: PolicyClientWRR, Flat: true}, math.MaxUint32
+				w.leaf(0).Policy, w.leaf(0).MaxRequests = Policy{Kind: PolicyClientWRR, Flat: true, WRR: &ClientWRR{}}, math.MaxUint32
 				w.renew(0)
 				for i, e := range w.flat(0) {
 					e.Connectivity = Ready

@@ -218,7 +218,7 @@ func (b *builder) compile(c, prev *cluster, cfg *Cluster, state *ClusterState) e
 	if err := c.admission(leaf, state); err != nil {
 		return err
 	}
-	if err := leaf.Policy.check(); err != nil {
+	if err := leaf.Policy.Check(); err != nil {
 		return err
 	}
 	if invariants {
@@ -262,7 +262,7 @@ func (c *cluster) admission(leaf *Leaf, state *ClusterState) (err error) {
 	if c.uncounted && leaf.CountsRPCs() {
 		return errors.New("the circuit breaker does not count RPCs, which the leaf needs")
 	}
-	if leaf.Policy.Ring != nil && leaf.Policy.Ring.BalanceFactor > 0 {
+	if boundsLoads(&leaf.Policy) {
 		c.breaker.needTotal()
 	}
 	return nil
@@ -359,24 +359,14 @@ func (b *builder) group(c, prev *cluster, in *groupInput, policy *Policy) (group
 	g, before := group{first: int32(in.first), load: in.load}, prev.groupOf(in)
 	others := b.inSlowStart
 	b.inSlowStart = false
-	var err error
-	switch policy.Kind {
-	case PolicyRingHash, PolicyMaglev:
-		err = b.hashing(&g, before, in, policy)
-	case PolicyLeastRequest, PolicyRandom:
-		err = b.leastRequest(&g, in, policy)
-	case PolicyLeastLatency:
-		err = b.leastLatency(&g, in, c, policy)
-	case PolicyPrequal:
-		err = b.prequal(&g, before, in, c, policy)
-	case PolicyPickFirst:
-		err = b.pickFirst(&g, before, in)
-	case PolicyCustom:
-		g.rule, g.first = byDelegate, int32(in.locality)
-	default:
-		err = b.sequence(&g, before, in, c, policy)
-	}
+	err := policy.Kind.Traits().compile(b, &g, before, in, c, policy)
 	g.aging = b.inSlowStart
 	b.inSlowStart = b.inSlowStart || others
 	return g, err
+}
+
+// delegate makes g delegate its picks.
+func (b *builder) delegate(g, _ *group, in *groupInput, _ *cluster, _ *Policy) error {
+	g.rule, g.first = byDelegate, int32(in.locality)
+	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Clock provides the time by which RPCs are timed (PolicyLeastLatency). Its unit is 1024 ns.
+// A Clock provides the time by which RPCs are timed (least latency). Its unit is 1024 ns.
 //
 // Reading a system's clock takes about 25 ns, and an RPC reads it twice. So while the clock is
 // read often, a timer stores the time in a word every millisecond, and reading that takes 1 ns.

@@ -5,11 +5,9 @@ package picker
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"net/netip"
 	"regexp"
-	"strings"
 	"time"
 )
 
@@ -292,96 +290,11 @@ type Policy struct {
 	ZoneAware *ZoneAware
 }
 
-// PolicyKind enumerates the policies that pick endpoints.
-type PolicyKind uint8
-
-// The policies.
-const (
-	PolicyEDF          PolicyKind = iota // EDF by EDS endpoint weight (D2)
-	PolicyRoundRobin                     // weights ignored
-	PolicyRingHash                       // A42
-	PolicyMaglev                         // Envoy's maglev
-	PolicyLeastRequest                   // A48
-	PolicyClientWRR                      // A58
-	PolicyPickFirst                      // A62
-	PolicyCustom                         // a balancer from grpc-go's registry (A52, D10)
-	PolicyLeastLatency                   // of two endpoints the one with less latency, by Little's law
-	PolicyPrequal                        // endpoints are probed for their load
-	PolicyRandom                         // uniformly at random, weights ignored (Envoy's random)
-)
-
-// Hashes reports whether the policy picks by the hash of the RPC. Endpoints then connect on
-// demand, when an RPC needs them (A61).
-func (p *Policy) Hashes() bool { return p.Kind == PolicyRingHash || p.Kind == PolicyMaglev }
-
-// CountsInFlight reports whether picks compare the RPCs in flight of endpoints. Endpoints must
-// then count them: see NewBinding.
-func (p *Policy) CountsInFlight() bool {
-	switch p.Kind {
-	case PolicyLeastRequest:
-		return true
-	case PolicyRingHash, PolicyMaglev:
-		return p.Ring != nil && p.Ring.BalanceFactor > 0
-	}
-	return false
-}
-
 // CountsRPCs reports whether the leaf's RPCs in flight must be counted by a Breaker: if it has a limit, if
 // a retry budget depends on their number, or if the policy bounds loads. The largest value of max_requests,
 // which Istio sends, is no limit.
 func (l *Leaf) CountsRPCs() bool {
-	return l.MaxRequests < math.MaxUint32 || l.Retries != nil || l.Policy.Ring != nil && l.Policy.Ring.BalanceFactor > 0
-}
-
-// TimesRPCs reports whether picks compare the latencies of endpoints. Endpoints must then time
-// their RPCs, which also counts the RPCs in flight: see NewTimedBinding.
-func (p *Policy) TimesRPCs() bool {
-	return p.Kind == PolicyLeastLatency || p.Kind == PolicyPrequal
-}
-
-// equalWeights reports whether the policy ignores the configured weights.
-func (p *Policy) equalWeights() bool {
-	return p.Kind == PolicyRoundRobin || p.Kind == PolicyRandom || p.Kind == PolicyLeastRequest && p.Least.IgnoreWeights ||
-		p.Kind == PolicyLeastLatency && p.Latency.IgnoreWeights
-}
-
-// check returns an error if the policy cannot be compiled.
-func (p *Policy) check() error {
-	missing := false
-	switch p.Kind {
-	case PolicyEDF, PolicyRoundRobin, PolicyClientWRR, PolicyPickFirst, PolicyCustom, PolicyRandom:
-	case PolicyRingHash, PolicyMaglev:
-		missing = p.Ring == nil
-		if !missing && strings.HasSuffix(p.Ring.RequestHeader, "-bin") { // A76
-			return fmt.Errorf("request header %q is binary", p.Ring.RequestHeader)
-		}
-	case PolicyLeastRequest:
-		missing = p.Least == nil
-	case PolicyLeastLatency:
-		if missing = p.Latency == nil; !missing && p.Latency.Decay <= 0 {
-			return fmt.Errorf("decay of %v is not above 0", p.Latency.Decay)
-		}
-	case PolicyPrequal:
-		if missing = p.Prequal == nil; !missing {
-			if err := p.Prequal.check(); err != nil {
-				return err
-			}
-		}
-	default:
-		return fmt.Errorf("policy kind %d is not supported", p.Kind)
-	}
-	if missing {
-		return fmt.Errorf("policy kind %d has no parameters", p.Kind)
-	}
-	if p.SlowStart != nil {
-		if err := p.SlowStart.check(); err != nil {
-			return err
-		}
-	}
-	if p.ZoneAware != nil {
-		return p.ZoneAware.check(p.Kind)
-	}
-	return nil
+	return l.MaxRequests < math.MaxUint32 || l.Retries != nil || boundsLoads(&l.Policy)
 }
 
 // RingPolicy has the parameters of ring_hash (A42) and maglev.
@@ -403,7 +316,7 @@ type LeastRequest struct {
 	IgnoreWeights bool
 }
 
-// LeastLatency has the parameters of PolicyLeastLatency.
+// LeastLatency has the parameters of least latency.
 type LeastLatency struct {
 	// Decay is the time constant of the latency estimate: past samples lose weight by a factor
 	// of e in this time. It is above 0.

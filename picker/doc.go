@@ -29,14 +29,14 @@
 // if the policy is Flat, of the whole priority. Several policies share a rule, the
 // implementation of the pick:
 //
-//	inSequence       PolicyEDF, PolicyRoundRobin, PolicyClientWRR   by configured, equal, reported weights
-//	                 PolicyPickFirst                                the sequence of one endpoint
-//	byHash           PolicyRingHash, PolicyMaglev                   hash ─→ placement ─→ view ─→ index
-//	byLeastRequest   PolicyLeastRequest                             the least loaded of a few random ones
-//	                 PolicyRandom                                   of one random endpoint
-//	byLeastLatency   PolicyLeastLatency                             the cheaper of two random ones
-//	byProbes         PolicyPrequal                                  the best by the answers to probes
-//	byDelegate       PolicyCustom                                   the caller's balancer picks
+//	inSequence       EDF, round robin, client-side WRR   by configured, equal, reported weights
+//	                 pick first                          the sequence of one endpoint
+//	byHash           ring hash, Maglev                   hash ─→ placement ─→ view ─→ index
+//	byLeastRequest   least request                       the least loaded of a few random ones
+//	                 random                              of one random endpoint
+//	byLeastLatency   least latency                       the cheaper of two random ones
+//	byProbes         Prequal                             the best by the answers to probes
+//	byDelegate       custom policies                     the caller's balancer picks
 //
 // A hashed RPC may have to wait for the endpoint to which its hash belongs. So its endpoint is
 // looked up before the drops (T-DROP-4) and counted after the breaker.
@@ -60,6 +60,7 @@
 // # Files
 //
 //	config.go       the configuration of the control plane: Config, clusters, routes, policies
+//	policies.go     the kinds of policies, and the table of their properties
 //	state.go        the state maintained by the caller: ClusterState, EndpointState
 //	build.go        Build: compiles both to a Snapshot; group.go compiles endpoints, and
 //	                reuse.go reuses unchanged groups; env.go describes the channel
@@ -186,7 +187,7 @@
 //
 // A tree of pickers, one for each layer, each with a Pick method, is easier to extend. But the
 // compiler cannot see through an interface call for each layer, and each layer that needs the
-// end of an RPC has to wrap a closure. Here a new policy is a case in builder.group and a file,
+// end of an RPC has to wrap a closure. Here a new policy is a row in policies.go and a file,
 // and rarely a case in PickCluster: see ARCHITECTURE.md.
 //
 // Stripes for all counters at all times make an RPC on a single processor slower by a quarter.

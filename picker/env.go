@@ -22,7 +22,7 @@ type Env struct {
 	// ChannelID is the hash of hash policies by channel id: a random word that is constant for
 	// the life of the channel (A42).
 	ChannelID uint64
-	// RingCap is the maximum size of a ring of PolicyRingHash, in entries, regardless of the
+	// RingCap is the maximum size of a ring of ring hash, in entries, regardless of the
 	// control plane's configuration (T-SEC-2). 0 means 4096, gRPC's cap (A42), which package
 	// integrate uses. Proxies with larger rings raise it, as the benchmarks do.
 	RingCap uint64

@@ -279,7 +279,7 @@ func (e *EndpointState) InFlight() int {
 }
 
 // Latency returns the recent mean latency of the endpoint's RPCs, as used by
-// PolicyLeastLatency; 0 if none has ended yet or the policy does not measure it.
+// least latency; 0 if none has ended yet or the policy does not measure it.
 func (e *EndpointState) Latency() time.Duration {
 	if e.binding == nil || e.binding.timing == nil {
 		return 0

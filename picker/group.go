@@ -30,7 +30,7 @@ type group struct {
 
 	// Compared by the next Build.
 	load     *Load          // of the group's locality; nil if it has several
-	selected *EndpointState // of PolicyPickFirst
+	selected *EndpointState // of pick first
 	aging    bool           // weights change with time
 	scaled   bool           // weights were divided by scaleDown
 }
@@ -207,7 +207,7 @@ func (in *groupInput) readiness(policy *Policy) readiness {
 	switch {
 	case in.count[Ready] > 0:
 		return someReady
-	case in.count[Idle] > 0 && (hashes || policy.Kind == PolicyCustom), in.count[Connecting] > 0 && hashes:
+	case in.count[Idle] > 0 && (hashes || policy.Kind.Traits().Delegates), in.count[Connecting] > 0 && hashes:
 		return someOnDemand
 	case in.count[Idle]+in.count[Connecting] > 0:
 		return someConnecting

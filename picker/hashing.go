@@ -12,7 +12,7 @@ import (
 	"github.com/xdslb/xdslb/ringhash"
 )
 
-// A hashing picks by the hash of the RPC (PolicyRingHash, PolicyMaglev). It combines a
+// A hashing picks by the hash of the RPC (ring hash, Maglev). It combines a
 // placement with the states of the endpoints. With these policies endpoints connect on demand.
 // So the endpoint for an RPC may be IDLE, and the RPC has to wait for it instead of using
 // another endpoint (A61).
@@ -39,7 +39,7 @@ type randomHashes interface {
 
 // hashing makes g pick by hash among the endpoints of in. before is the group's previous form,
 // or nil.
-func (b *builder) hashing(g *group, before *group, in *groupInput, policy *Policy) error {
+func (b *builder) hashing(g, before *group, in *groupInput, _ *cluster, policy *Policy) error {
 	spec, err := policy.Ring.spec(policy.Kind, b.env.RingCap)
 	if err != nil {
 		return err

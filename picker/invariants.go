@@ -101,7 +101,7 @@ func (b *builder) checkReused(g *group, in groupInput, policy *Policy) {
 	})
 	switch g.rule {
 	case inSequence:
-		if policy.Kind == PolicyPickFirst {
+		if g.selected != nil {
 			k := g.first - int32(in.first)
 			if states[k] != g.selected || in.states[k] != Ready {
 				panic(fmt.Sprintf("picker: reused group: endpoint %d is no longer the selected one, or in state %d", k, in.states[k]))

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// A leastLatency picks the cheapest of a few endpoints (PolicyLeastLatency). The cost is the recent
+// A leastLatency picks the cheapest of a few endpoints (least latency). The cost is the recent
 // latency times the RPCs in flight, including the new one (timing.cost).
 //
 // Least request compares only RPCs in flight. If there are many clients, each has few RPCs in
@@ -49,7 +49,7 @@ type leastLatency struct {
 }
 
 // leastLatency makes g pick among the READY endpoints of in.
-func (b *builder) leastLatency(g *group, in *groupInput, c *cluster, policy *Policy) error {
+func (b *builder) leastLatency(g, _ *group, in *groupInput, c *cluster, policy *Policy) error {
 	s, err := b.sampler(in, policy)
 	if err != nil {
 		return err

@@ -421,7 +421,7 @@ func TestLeastLatencyErrors(t *testing.T) {
 	w := latencyWorld(zone("a", 1, endpoints(0, 1, 1)))
 	other := NewTimedBinding(w.states[0].Localities[0].Load, w.breakers[0], NewExactClock(func() int64 { return 1 }))
 	w.flat(0)[1].Bind(other)
-	for _, want := range []string{"different clocks", "times RPCs: true, want false for its policy", "times RPCs: false, want true for its policy", "decay of 0s is not above 0", "policy kind 8 has no parameters"} {
+	for _, want := range []string{"different clocks", "times RPCs: true, want false for its policy", "times RPCs: false, want true for its policy", "decay of 0s is not above 0", "policy least_latency has no parameters"} {
 		w.states[0].Version++
 		if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)

@@ -6,7 +6,7 @@ package picker
 import "math/bits"
 
 // A leastRequest picks the endpoint with the fewest RPCs in flight among a few random samples
-// (PolicyLeastRequest). It samples the READY endpoints of a group with replacement, and the
+// (least request). It samples the READY endpoints of a group with replacement, and the
 // first of equally loaded samples wins (A48, T-LR-1). Of two samples of five endpoints, 4 % are one
 // slow endpoint twice. A full scan compares all endpoints, and draws among the equally loaded ones
 // by weight.
@@ -23,8 +23,8 @@ type leastRequest struct {
 }
 
 // leastRequest makes g pick among the READY endpoints of in.
-func (b *builder) leastRequest(g *group, in *groupInput, policy *Policy) (err error) {
-	l := &leastRequest{choices: 1} // PolicyRandom: one sample is the least loaded of one
+func (b *builder) leastRequest(g, _ *group, in *groupInput, _ *cluster, policy *Policy) (err error) {
+	l := &leastRequest{choices: 1} // random: one sample is the least loaded of one
 	if policy.Least != nil {
 		l.choices = int(min(policy.Least.Choices, maxChoices))
 	}

@@ -137,7 +137,7 @@ func TestLeastRequestErrors(t *testing.T) {
 	}
 	w.leaf(0).Policy.Least = nil
 	w.renew(0)
-	if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), "policy kind 4 has no parameters") {
+	if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), "policy least_request has no parameters") {
 		t.Errorf("no parameters: error %v", err)
 	}
 }

@@ -26,7 +26,7 @@ type placement struct {
 
 // A placementSpec has the inputs of a placement other than the hosts.
 type placementSpec struct {
-	kind             PolicyKind
+	table            bool // Maglev
 	fn               ringhash.Func
 	minSize, maxSize uint64 // in entries; for maglev, minSize is the table size
 }
@@ -35,11 +35,11 @@ type placementSpec struct {
 // limit of their own, ringhash.tableSizeLimit, and larger ones are rejected: a table of the
 // largest prime below the limit would be a different placement.
 func (p *RingPolicy) spec(kind PolicyKind, limit uint64) (placementSpec, error) {
-	s := placementSpec{kind: kind, minSize: p.MinSize}
+	s := placementSpec{table: kind == PolicyMaglev, minSize: p.MinSize}
 	if p.XXH64 {
 		s.fn = ringhash.XXH64
 	}
-	if kind == PolicyRingHash {
+	if !s.table {
 		if p.MinSize > p.MaxSize { // T-RING-5: check before the cap hides it
 			return s, fmt.Errorf("ring: minimum size %d exceeds maximum size %d", p.MinSize, p.MaxSize)
 		}
@@ -68,7 +68,7 @@ func place(before *placement, spec placementSpec, localities []Locality) (*place
 	switch {
 	case before != nil && slices.Equal(before.hosts, next.hosts):
 		next.ring, next.table, next.hosts = before.ring, before.table, before.hosts
-	case spec.kind == PolicyMaglev:
+	case spec.table:
 		next.table, err = ringhash.NewMaglev(next.hosts, spec.minSize, spec.fn)
 	case before != nil:
 		next.ring, err = before.ring.Update(next.hosts)
@@ -121,7 +121,7 @@ func hostsOf(before *placement, localities []Locality) []ringhash.Host {
 // after the point, so that neither their product nor the sum of the weights overflows
 // (T-EDS-3). O(endpoints).
 //
-// Rings and Maglev tables use these weights, and the balancer of a PolicyCustom gets them for
+// Rings and Maglev tables use these weights, and the balancer of a custom policy gets them for
 // its endpoints (package integrate).
 func (l *Locality) FlatWeights(total uint64) iter.Seq2[int, uint32] {
 	return func(yield func(int, uint32) bool) {

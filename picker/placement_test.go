@@ -140,8 +140,8 @@ func TestRingCap(t *testing.T) {
 	}{
 		{Policy{Kind: PolicyRingHash, Ring: &RingPolicy{MinSize: 9000, MaxSize: 8000}}, "minimum size 9000 exceeds maximum size 8000"},
 		{Policy{Kind: PolicyRingHash, Ring: &RingPolicy{MaxSize: 8000}}, "minimum ring size is 0"},
-		{Policy{Kind: PolicyRingHash}, "policy kind 2 has no parameters"},
-		{Policy{Kind: PolicyMaglev}, "policy kind 3 has no parameters"},
+		{Policy{Kind: PolicyRingHash}, "policy ring_hash has no parameters"},
+		{Policy{Kind: PolicyMaglev}, "policy maglev has no parameters"},
 		{Policy{Kind: PolicyMaglev, Ring: &RingPolicy{MinSize: 100}}, "size 100 is not prime"},
 		{Policy{Kind: PolicyRingHash, Ring: &RingPolicy{MinSize: 1, MaxSize: 1, RequestHeader: "x-bin"}}, `request header "x-bin" is binary`},
 	} {

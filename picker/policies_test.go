@@ -16,9 +16,9 @@ var policies = []Policy{
 	{Kind: PolicyRingHash, Ring: &RingPolicy{MinSize: 100, MaxSize: 200, BalanceFactor: 120}},
 	{Kind: PolicyMaglev, Ring: &RingPolicy{MinSize: 101, XXH64: true, BalanceFactor: 120}},
 	{Kind: PolicyLeastRequest, Least: &LeastRequest{Choices: 3}, SlowStart: &SlowStart{Window: time.Hour, Aggression: 1}},
-	{Kind: PolicyClientWRR, SlowStart: &SlowStart{Window: time.Hour, Aggression: 1}},
-	{Kind: PolicyPickFirst},
-	{Kind: PolicyCustom},
+	{Kind: PolicyClientWRR, WRR: &ClientWRR{}, SlowStart: &SlowStart{Window: time.Hour, Aggression: 1}},
+	{Kind: PolicyPickFirst, First: &PickFirst{}},
+	{Kind: PolicyCustom, Custom: &CustomPolicy{}},
 	{Kind: PolicyLeastLatency, Latency: &LeastLatency{Decay: 10 * time.Second}, SlowStart: &SlowStart{Window: time.Hour, Aggression: 1}},
 	prequal(),
 }

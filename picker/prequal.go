@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Prequal has the parameters of PolicyPrequal (Wydrowski et al., "Load is not what you should
+// Prequal has the parameters of Prequal (Wydrowski et al., "Load is not what you should
 // balance: Introducing Prequal", NSDI 2024). Endpoints are probed for their load, and an RPC
 // goes to the endpoint with the best answer. The asynchronous mode probes ahead of RPCs and
 // keeps the answers in a ProbePool. In the synchronous mode the caller probes for each RPC, so
@@ -34,6 +34,8 @@ type Prequal struct {
 	// Synchronous is the number of endpoints probed for each RPC, which waits for all answers
 	// but the last: 2 to 10. 0 selects the asynchronous mode.
 	Synchronous uint32
+	// IgnoreWeights gives all endpoints the same weight while there are no answers.
+	IgnoreWeights bool
 }
 
 // check returns an error if the policy cannot be compiled.
@@ -57,7 +59,7 @@ func (p *Prequal) check() error {
 const fallbackDecay = 10 * time.Second
 
 // A ProbeGroup is a set of endpoints that are probed for their load and picked by the answers:
-// the compiled form of a group with PolicyPrequal. It is immutable.
+// the compiled form of a group with Prequal. It is immutable.
 type ProbeGroup struct {
 	Pool  *ProbePool // shared by all forms of the group
 	cfg   Prequal
@@ -70,8 +72,8 @@ type ProbeGroup struct {
 // form, or nil.
 func (b *builder) prequal(g, before *group, in *groupInput, c *cluster, policy *Policy) error {
 	fallback := *policy
-	fallback.Latency = &LeastLatency{Decay: fallbackDecay}
-	if err := b.leastLatency(g, in, c, &fallback); err != nil {
+	fallback.Latency = &LeastLatency{Decay: fallbackDecay, IgnoreWeights: policy.Prequal.IgnoreWeights}
+	if err := b.leastLatency(g, before, in, c, &fallback); err != nil {
 		return err
 	}
 	p := &ProbeGroup{cfg: *policy.Prequal, first: g.first, least: g.latency, index: make(map[*EndpointState]int32, len(g.latency.candidates))}

@@ -21,7 +21,7 @@ type ProbeReport struct {
 	GoingAway bool
 }
 
-// A ProbePool has the recent answers of the endpoints of a group (PolicyPrequal). Picks read
+// A ProbePool has the recent answers of the endpoints of a group (Prequal). Picks read
 // it, and the caller, who sends the probes, fills it:
 //
 //	picks ──wake──► caller ── Demand: how many probes

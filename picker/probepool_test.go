@@ -365,15 +365,15 @@ func TestPrequalErrors(t *testing.T) {
 		func(p *Prequal) { p.Synchronous = 1 }, func(p *Prequal) { p.Synchronous = 11 },
 	} {
 		policy := prequal()
-		if err := policy.check(); err != nil {
+		if err := policy.Check(); err != nil {
 			t.Fatal(err)
 		}
 		change(policy.Prequal)
-		if policy.check() == nil {
+		if policy.Check() == nil {
 			t.Errorf("%+v is accepted", *policy.Prequal)
 		}
 	}
-	if (&Policy{Kind: PolicyPrequal}).check() == nil {
+	if (&Policy{Kind: PolicyPrequal}).Check() == nil {
 		t.Error("no parameters are accepted")
 	}
 }

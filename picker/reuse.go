@@ -74,6 +74,7 @@ func (c *cluster) canReuse(in *groupInput, policy *Policy, breaker *Breaker) boo
 // false if its endpoints may be in other states.
 func (in *groupInput) compare(k int, policy *Policy) bool {
 	was, is, state := &in.before[k], &in.localities[k], &in.live[k]
+	use := policy.Kind.Traits().weights
 	if was.version != state.Version || was.load != state.Load || was.endpoints.Len() != is.Endpoints.Len() {
 		return false
 	}
@@ -89,9 +90,9 @@ func (in *groupInput) compare(k int, policy *Policy) bool {
 			case *a == *b:
 			case a.Health != b.Health:
 				return false
-			case policy.Hashes() || (a.Weight > 0) != (b.Weight > 0) || policy.Kind == PolicyLeastRequest && !policy.equalWeights():
+			case policy.Hashes() || (a.Weight > 0) != (b.Weight > 0) || use == weightsDrawn && !policy.EqualWeights():
 				in.unchanged = false
-			case a.Weight != b.Weight && policy.Kind == PolicyEDF && stateOf(state.Endpoints.State(i), b) == Ready:
+			case a.Weight != b.Weight && use == weightsScheduled && stateOf(state.Endpoints.State(i), b) == Ready:
 				in.changes = append(in.changes, edf.Change{Index: was.first - in.before[0].first + i, Weight: b.Weight})
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/xdslb/xdslb/edf"
 )
 
-// PolicyEDF, PolicyRoundRobin and PolicyClientWRR pick the endpoints of a group in EDF order.
-// They differ in the weights. PolicyPickFirst is the sequence of a single endpoint.
+// EDF, round robin and client-side WRR pick the endpoints of a group in EDF order.
+// They differ in the weights. Pick first is the sequence of a single endpoint.
 //
 // The position in the sequence is a count of issued RPCs, so a single addition counts the RPC
 // and determines its pick (D9a). A group that is a locality uses the count of its Load. A flat
@@ -19,7 +19,7 @@ import (
 
 // sequence makes g the sequence of the READY endpoints of in. before is the group's previous
 // form, or nil.
-func (b *builder) sequence(g *group, before *group, in *groupInput, c *cluster, policy *Policy) error {
+func (b *builder) sequence(g, before *group, in *groupInput, c *cluster, policy *Policy) error {
 	weights := b.endpointWeights(in, policy)
 	g.scaled = b.scaled
 	if in.load != nil {
@@ -34,7 +34,7 @@ func (b *builder) sequence(g *group, before *group, in *groupInput, c *cluster, 
 // position (D2).
 //
 // Continuing is correct because before has the same counter: groups are found by their Load
-// (groupOf). With PolicyPickFirst the counter may differ, but a sequence of one endpoint is the
+// (groupOf). With pick first the counter may differ, but a sequence of one endpoint is the
 // same at each position.
 func (b *builder) schedule(g *group, before *group, cursor *Load, weights []uint32) (err error) {
 	g.cursor = cursor
@@ -57,7 +57,7 @@ func (b *builder) schedule(g *group, before *group, cursor *Load, weights []uint
 // long as it is READY, otherwise the first READY one in the list. The caller shuffles the list,
 // connects to one endpoint after the other and keeps TRANSIENT_FAILURE until an endpoint is
 // READY.
-func (b *builder) pickFirst(g *group, before *group, in *groupInput) error {
+func (b *builder) pickFirst(g, before *group, in *groupInput, _ *cluster, _ *Policy) error {
 	k := slices.Index(in.states, Ready)
 	if before != nil && before.selected != nil {
 		for i, s := range in.states {

@@ -176,7 +176,7 @@ func TestPickFirst(t *testing.T) {
 		if !flat {
 			w = newWorld(zone("a", 1, endpoints(0, 5, 1, 9, 1)))
 		}
-		w.leaf(0).Policy = Policy{Kind: PolicyPickFirst, Flat: flat}
+		w.leaf(0).Policy = Policy{Kind: PolicyPickFirst, First: &PickFirst{}, Flat: flat}
 		list := w.flat(0)
 		step := func(want string, states ...Connectivity) {
 			t.Helper()

@@ -265,7 +265,7 @@ func (c *cluster) refuse(route, cluster int32, r uint64) Result {
 // Snapshot that returned the Result, at most once, and not if Finish is called. For results
 // with other outcomes it does nothing.
 //
-// [PolicyCustom] (A52, D10) leaves the choice of the endpoint to a balancer of the caller. Such
+// A custom policy (A52, D10) leaves the choice of the endpoint to a balancer of the caller. Such
 // a pick has the outcome Delegate and the locality in Index. It has passed the drops and the
 // circuit breaker. The caller then
 //

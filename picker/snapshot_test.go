@@ -380,7 +380,7 @@ func TestCustom(t *testing.T) {
 // otherwise from those that an RPC may connect.
 func TestCustomLocalities(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1)), zone("b", 3, endpoints(1, 1, 1)), zone("c", 4, endpoints(3, 1)))
-	w.leaf(0).Policy = Policy{Kind: PolicyCustom}
+	w.leaf(0).Policy = Policy{Kind: PolicyCustom, Custom: &CustomPolicy{}}
 	w.leaf(0).MaxRequests = math.MaxUint32
 	rng := newRand(1)
 	for _, test := range []struct {

@@ -14,7 +14,7 @@ import (
 // READY: configured, equal or reported weights, depending on the policy, reduced during slow
 // start. The next call reuses the memory.
 func (b *builder) endpointWeights(in *groupInput, policy *Policy) []uint32 {
-	weights, equal := slices.Grow(b.weights[:0], len(in.states)), policy.equalWeights()
+	weights, equal := slices.Grow(b.weights[:0], len(in.states)), policy.EqualWeights()
 	for i := range in.localities {
 		for _, e := range in.localities[i].Endpoints.All() {
 			w := e.Weight
@@ -29,7 +29,7 @@ func (b *builder) endpointWeights(in *groupInput, policy *Policy) []uint32 {
 	}
 	b.weights = weights
 	b.scaled = scaleDown(weights)
-	if policy.Kind == PolicyClientWRR {
+	if policy.Kind.Traits().Reports {
 		reportedWeights(weights, in)
 	}
 	if policy.SlowStart != nil && policy.SlowStart.apply(weights, in, b.env.Now) {
@@ -59,7 +59,7 @@ func scaleDown(weights []uint32) (scaled bool) {
 	return true
 }
 
-// SetWeight sets the weight computed from the endpoint's load reports, for PolicyClientWRR
+// SetWeight sets the weight computed from the endpoint's load reports, for client-side WRR
 // (A58). Only its ratio to the weights of other endpoints matters. 0 means that it is unknown:
 // not yet or no longer (A58's blackout and expiration periods). An invalid weight counts as
 // unknown: negative, infinite, or not a number (T-WRR-4). Like the exported fields it must not

@@ -17,7 +17,7 @@ func wrrWorld(n int) *world {
 	for i := range n {
 		w.reweigh(i, 7) // which does not matter
 	}
-	w.leaf(0).Policy = Policy{Kind: PolicyClientWRR, Flat: true}
+	w.leaf(0).Policy = Policy{Kind: PolicyClientWRR, Flat: true, WRR: &ClientWRR{}}
 	w.leaf(0).MaxRequests = math.MaxUint32
 	return w
 }
@@ -143,7 +143,7 @@ func TestSlowStartFactor(t *testing.T) {
 func TestSlowStartShares(t *testing.T) {
 	const second = int64(time.Second)
 	for _, policy := range []Policy{
-		{Kind: PolicyEDF}, {Kind: PolicyEDF, Flat: true}, {Kind: PolicyRoundRobin}, {Kind: PolicyClientWRR}, {Kind: PolicyLeastRequest, Least: &LeastRequest{Choices: 2}},
+		{Kind: PolicyEDF}, {Kind: PolicyEDF, Flat: true}, {Kind: PolicyRoundRobin}, {Kind: PolicyClientWRR, WRR: &ClientWRR{}}, {Kind: PolicyLeastRequest, Least: &LeastRequest{Choices: 2}},
 	} {
 		for _, weight := range []uint32{1, 3, 100000, 1 << 29} {
 			w := newWorld(zone("a", 1, endpoints(0, weight, weight, weight, weight)))

@@ -45,12 +45,7 @@ type ZoneSize struct {
 }
 
 // check returns an error if the parameters are invalid. NaN fails the comparison.
-func (z *ZoneAware) check(kind PolicyKind) error {
-	switch kind {
-	case PolicyEDF, PolicyRoundRobin, PolicyLeastRequest, PolicyLeastLatency, PolicyPrequal, PolicyClientWRR, PolicyRandom:
-	default:
-		return fmt.Errorf("zone-aware routing: not supported by policy kind %d", kind)
-	}
+func (z *ZoneAware) check() error {
 	if !(z.Enabled >= 0 && z.Enabled <= 1) {
 		return fmt.Errorf("zone-aware routing: enabled fraction %v is not within 0 to 1", z.Enabled)
 	}

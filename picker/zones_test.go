@@ -294,7 +294,7 @@ func TestZoneAwareKeepsShares(t *testing.T) {
 		{Kind: PolicyLeastLatency, Latency: &LeastLatency{Decay: time.Second}},
 		{Kind: PolicyLeastLatency, Latency: &LeastLatency{Decay: time.Second, IgnoreWeights: true}},
 		{Kind: PolicyPrequal, Prequal: &Prequal{PoolSize: 16, MaxAge: time.Second, ProbesPerRPC: 3, RemovePerRPC: 1, HotQuantile: .8, ProbeTimeout: time.Second, MaxProbesPerSecond: 100}},
-		{Kind: PolicyClientWRR},
+		{Kind: PolicyClientWRR, WRR: &ClientWRR{}},
 		{Kind: PolicyEDF, SlowStart: &SlowStart{Window: 10 * time.Second, Aggression: 1}},
 	} {
 		policy.Flat = true
@@ -327,12 +327,12 @@ func TestZoneAwareKeepsShares(t *testing.T) {
 func TestZoneAwareErrors(t *testing.T) {
 	for name, policy := range map[string]Policy{
 		"ring":     {Kind: PolicyRingHash, Ring: &RingPolicy{MinSize: 1, MaxSize: 2}, ZoneAware: &ZoneAware{}},
-		"custom":   {Kind: PolicyCustom, ZoneAware: &ZoneAware{}},
+		"custom":   {Kind: PolicyCustom, Custom: &CustomPolicy{}, ZoneAware: &ZoneAware{}},
 		"above 1":  {ZoneAware: &ZoneAware{Enabled: 1.1}},
 		"negative": {ZoneAware: &ZoneAware{Enabled: -1}},
 		"NaN":      {ZoneAware: &ZoneAware{Enabled: math.NaN()}},
 	} {
-		if policy.check() == nil {
+		if policy.Check() == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -343,7 +343,7 @@ func randomZones(rng *rand.Rand, leaf *Leaf) {
 	z := &ZoneAware{
 		Enabled: pick(rng, 0, .3, 1, 1, 1), MinEndpoints: rng.Uint64N(6), ForceLocal: pick(rng, uint32(0), 0, 2), ByWeight: rng.IntN(2) == 0,
 	}
-	if rng.IntN(3) == 0 || z.check(leaf.Policy.Kind) != nil {
+	if rng.IntN(3) == 0 || !leaf.Policy.Kind.Traits().Zones {
 		return
 	}
 	leaf.Policy.ZoneAware = z

@@ -31,7 +31,7 @@ const (
 type hashNeed struct {
 	size   uint64 // of each table or ring
 	tables uint32 // or rings
-	kind   picker.PolicyKind
+	slots  bool   // of Maglev tables, otherwise entries of rings
 }
 
 // hashNeedOf returns the rings or tables that a policy requires for endpoints, which are
@@ -51,15 +51,15 @@ func hashNeedOf(p *picker.Policy, endpoints any) hashNeed {
 		}
 	}
 	if p.Kind == picker.PolicyMaglev {
-		return hashNeed{p.Ring.MinSize, n, p.Kind}
+		return hashNeed{p.Ring.MinSize, n, true}
 	}
-	return hashNeed{p.Ring.MaxSize, n, p.Kind}
+	return hashNeed{p.Ring.MaxSize, n, false}
 }
 
 // hashBytes returns the size in bytes of the rings or tables of a leaf, after the largest size has
 // been halved some times.
 func hashBytes(n hashNeed, halvings uint8) uint64 {
-	if n.kind == picker.PolicyMaglev {
+	if n.slots {
 		return uint64(n.tables) * tableSlotBytes * tableSize(n.size, halvings)
 	}
 	return uint64(n.tables) * ringEntryBytes * ringSize(n.size, halvings)
@@ -73,7 +73,7 @@ func bounded(p picker.Policy, halvings uint8) picker.Policy {
 		ring := *p.Ring
 		ring.MinSize = tableSize(ring.MinSize, halvings)
 		p.Ring = &ring
-	case p.Kind == picker.PolicyRingHash && halvings > 0:
+	case p.Kind != picker.PolicyMaglev && halvings > 0:
 		ring := *p.Ring
 		ring.MaxSize = ringSize(ring.MaxSize, halvings)
 		ring.MinSize = min(ring.MinSize, ring.MaxSize)

@@ -36,31 +36,33 @@ func (r *Registry) OfCluster(c *clusterv3.Cluster) (picker.Policy, error) {
 // wrr_locality (A42, A48).
 func (r *Registry) legacy(c *clusterv3.Cluster) (picker.Policy, error) {
 	var policy picker.Policy
+	var kind picker.PolicyKind
 	var field string
 	var err error
 	switch c.GetLbPolicy() {
 	case clusterv3.Cluster_ROUND_ROBIN:
-		field = "round_robin_lb_config"
+		kind, field = picker.PolicyEDF, "round_robin_lb_config"
 		policy.SlowStart, err = slowStart(c.GetRoundRobinLbConfig().GetSlowStartConfig())
 	case clusterv3.Cluster_LEAST_REQUEST:
-		field = "least_request_lb_config"
+		kind, field = picker.PolicyLeastRequest, "least_request_lb_config"
 		policy, err = legacyLeastRequest(c.GetLeastRequestLbConfig())
 	case clusterv3.Cluster_RING_HASH:
-		field = "ring_hash_lb_config"
+		kind, field = picker.PolicyRingHash, "ring_hash_lb_config"
 		policy, err = legacyRingHash(c.GetRingHashLbConfig(), c.GetCommonLbConfig())
 	case clusterv3.Cluster_MAGLEV:
-		field = "maglev_lb_config"
+		kind, field = picker.PolicyMaglev, "maglev_lb_config"
 		policy, err = maglevTable(c.GetMaglevLbConfig().GetTableSize(),
 			c.GetCommonLbConfig().GetConsistentHashingLbConfig().GetHashBalanceFactor())
 	case clusterv3.Cluster_RANDOM:
-		policy.Kind = picker.PolicyRandom
+		kind = picker.PolicyRandom
 	default:
 		return picker.Policy{}, fmt.Errorf("lb_policy: unexpected lbPolicy %v", c.GetLbPolicy())
 	}
 	if err != nil {
 		return picker.Policy{}, fmt.Errorf("%s: %w", field, err)
 	}
-	if !policy.Hashes() {
+	policy.Kind, policy.Flat = kind, policy.Ring != nil
+	if kind.Traits().Zones {
 		if policy.ZoneAware, err = legacyZoneAware(c.GetCommonLbConfig()); err != nil {
 			return picker.Policy{}, fmt.Errorf("common_lb_config.%w", err)
 		}
@@ -73,9 +75,7 @@ func legacyLeastRequest(c *clusterv3.Cluster_LeastRequestLbConfig) (picker.Polic
 	if err != nil {
 		return picker.Policy{}, err
 	}
-	policy, err := leastOf(c.GetChoiceCount(), start)
-	policy.Flat = false
-	return policy, err
+	return leastOf(c.GetChoiceCount(), start)
 }
 
 // legacyRingHash converts A42's fields. XX_HASH is the zero value of the enum here, so it is
@@ -92,7 +92,7 @@ func legacyRingHash(c *clusterv3.Cluster_RingHashLbConfig, common *clusterv3.Clu
 	if err != nil {
 		return picker.Policy{}, err
 	}
-	return ring(picker.RingPolicy{MinSize: minSize, MaxSize: maxSize, XXH64: true, BalanceFactor: balance}), nil
+	return picker.Policy{Ring: &picker.RingPolicy{MinSize: minSize, MaxSize: maxSize, XXH64: true, BalanceFactor: balance}}, nil
 }
 
 // wrrLocality converts A52-WRRL-1's policy: it draws a locality by weight, and leaves the

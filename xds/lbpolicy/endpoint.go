@@ -52,15 +52,13 @@ func decodeEndpointPolicy(config []byte, m endpointPolicy) (picker.Policy, error
 		return picker.Policy{}, err
 	}
 	zones, err := zoneAware(m.GetLocalityLbConfig())
-	return picker.Policy{Flat: true, SlowStart: start, ZoneAware: zones}, err
+	return picker.Policy{SlowStart: start, ZoneAware: zones}, err
 }
 
 // roundRobin converts A52-RR-1's policy, which is EDF by endpoint weight (D2): with equal
 // weights, round robin.
 func roundRobin(config []byte, _ Nested) (picker.Policy, error) {
-	policy, err := decodeEndpointPolicy(config, new(roundrobinv3.RoundRobin))
-	policy.Kind = picker.PolicyEDF
-	return policy, err
+	return decodeEndpointPolicy(config, new(roundrobinv3.RoundRobin))
 }
 
 // leastRequest converts A48's policy (A52-LR-1).
@@ -88,12 +86,7 @@ func leastOf(choiceCount *wrapperspb.UInt32Value, start *picker.SlowStart) (pick
 	if choices < 2 {
 		return picker.Policy{}, fmt.Errorf("choice_count %d is below 2", choices)
 	}
-	return picker.Policy{
-		Kind:      picker.PolicyLeastRequest,
-		Flat:      true,
-		Least:     &picker.LeastRequest{Choices: min(choices, maxChoices)},
-		SlowStart: start,
-	}, nil
+	return picker.Policy{Least: &picker.LeastRequest{Choices: min(choices, maxChoices)}, SlowStart: start}, nil
 }
 
 // random converts Envoy's random policy, which ignores the weights of endpoints.
@@ -103,7 +96,7 @@ func random(config []byte, _ Nested) (picker.Policy, error) {
 		return picker.Policy{}, err
 	}
 	zones, err := zoneAware(m.GetLocalityLbConfig())
-	return picker.Policy{Kind: picker.PolicyRandom, Flat: true, ZoneAware: zones}, err
+	return picker.Policy{ZoneAware: zones}, err
 }
 
 // pickFirst converts A62's policy.
@@ -112,11 +105,7 @@ func pickFirst(config []byte, _ Nested) (picker.Policy, error) {
 	if err := decode(config, &m); err != nil {
 		return picker.Policy{}, err
 	}
-	return picker.Policy{
-		Kind:  picker.PolicyPickFirst,
-		Flat:  true,
-		First: &picker.PickFirst{Shuffle: m.GetShuffleAddressList()},
-	}, nil
+	return picker.Policy{First: &picker.PickFirst{Shuffle: m.GetShuffleAddressList()}}, nil
 }
 
 // slowStarter is implemented by both messages that contain slow start. Their getters accept a
@@ -214,7 +203,7 @@ func clientWRR(config []byte, _ Nested) (picker.Policy, error) {
 	if err != nil {
 		return picker.Policy{}, err
 	}
-	return picker.Policy{Kind: picker.PolicyClientWRR, Flat: true, WRR: &wrr, SlowStart: start}, nil
+	return picker.Policy{WRR: &wrr, SlowStart: start}, nil
 }
 
 // period returns the duration v, or unset if v is nil. Durations beyond time.Duration's 292

@@ -156,7 +156,7 @@ func TestLatencyOfUser(t *testing.T) {
 		return picker.Policy{Kind: picker.PolicyLeastLatency}, nil
 	})
 	list := &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{entryOf(&anypb.Any{TypeUrl: peakEWMAURL})}}
-	if _, err := r.Convert(list); err == nil || !strings.Contains(err.Error(), "without its parameters") {
+	if _, err := r.Convert(list); err == nil || !strings.Contains(err.Error(), "policy least_latency has no parameters") {
 		t.Errorf("error %v, want one about missing parameters", err)
 	}
 }

@@ -50,7 +50,7 @@ func ringHash(config []byte, _ Nested) (picker.Policy, error) {
 	if err != nil {
 		return picker.Policy{}, err
 	}
-	return ring(picker.RingPolicy{MinSize: minSize, MaxSize: maxSize, XXH64: xxh64, BalanceFactor: balance}), nil
+	return picker.Policy{Ring: &picker.RingPolicy{MinSize: minSize, MaxSize: maxSize, XXH64: xxh64, BalanceFactor: balance}}, nil
 }
 
 // maglev converts Envoy's policy, which supports XXH64 only.
@@ -60,10 +60,6 @@ func maglev(config []byte, _ Nested) (picker.Policy, error) {
 		return picker.Policy{}, err
 	}
 	return maglevTable(m.GetTableSize(), m.GetConsistentHashingLbConfig().GetHashBalanceFactor())
-}
-
-func ring(p picker.RingPolicy) picker.Policy {
-	return picker.Policy{Kind: picker.PolicyRingHash, Flat: true, Ring: &p}
 }
 
 func maglevTable(tableSize *wrapperspb.UInt64Value, factor *wrapperspb.UInt32Value) (picker.Policy, error) {
@@ -82,11 +78,7 @@ func maglevTable(tableSize *wrapperspb.UInt64Value, factor *wrapperspb.UInt32Val
 	if err != nil {
 		return picker.Policy{}, err
 	}
-	return picker.Policy{
-		Kind: picker.PolicyMaglev,
-		Flat: true,
-		Ring: &picker.RingPolicy{MinSize: size, XXH64: true, BalanceFactor: balance},
-	}, nil
+	return picker.Policy{Ring: &picker.RingPolicy{MinSize: size, XXH64: true, BalanceFactor: balance}}, nil
 }
 
 // ringSizer is implemented by both messages that contain ring sizes.

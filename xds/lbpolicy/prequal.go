@@ -12,10 +12,6 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// NamePrequal is the name of the policy that probes endpoints for their load, in a TypedStruct
-// and in gRPC's registry.
-const NamePrequal = "xdslb_prequal"
-
 // prequalConfig is the policy's configuration in JSON. Durations are like "0.5s".
 type prequalConfig struct {
 	PoolSize           uint32  `json:"poolSize"`

@@ -150,7 +150,7 @@ func TestMutated(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			if err := complete(policy); err != nil {
+			if err := policy.Check(); err != nil {
 				t.Errorf("%s, damaged: %v", c.name, err)
 			}
 		}

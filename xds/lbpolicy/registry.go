@@ -156,40 +156,12 @@ func (r *Registry) own(name string, c Converter, config []byte, nested Nested) (
 	}
 	policy, err := c(config, nested)
 	if err == nil {
-		err = complete(policy)
+		err = policy.Check()
 	}
 	if err != nil {
 		return picker.Policy{}, fmt.Errorf("%s: %w", name, err)
 	}
 	return policy, nil
-}
-
-// complete checks that p has the field required by its kind, which snapshot builds rely on.
-func complete(p picker.Policy) error {
-	ok := true
-	switch p.Kind {
-	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyRandom:
-	case picker.PolicyRingHash, picker.PolicyMaglev:
-		ok = p.Ring != nil
-	case picker.PolicyLeastRequest:
-		ok = p.Least != nil
-	case picker.PolicyLeastLatency:
-		ok = p.Latency != nil
-	case picker.PolicyClientWRR:
-		ok = p.WRR != nil
-	case picker.PolicyPickFirst:
-		ok = p.First != nil
-	case picker.PolicyCustom:
-		ok = p.Custom != nil
-	case picker.PolicyPrequal:
-		ok = p.Prequal != nil
-	default:
-		ok = false
-	}
-	if !ok {
-		return fmt.Errorf("converted to policy kind %d without its parameters", p.Kind)
-	}
-	return nil
 }
 
 // builtin is a converter of this package.
@@ -199,23 +171,60 @@ type builtin struct {
 	convert Converter
 }
 
-const policies = "envoy.extensions.load_balancing_policies."
-
-// builtins maps type names to converters. It must not be modified.
-var builtins = map[string]builtin{
-	policies + "round_robin.v3.RoundRobin":     {"round_robin", new(roundrobinv3.RoundRobin), roundRobin},
-	policies + "ring_hash.v3.RingHash":         {"ring_hash", new(ringhashv3.RingHash), ringHash},
-	policies + "maglev.v3.Maglev":              {"maglev", new(maglevv3.Maglev), maglev},
-	policies + "least_request.v3.LeastRequest": {"least_request", new(leastrequestv3.LeastRequest), leastRequest},
-	policies + "random.v3.Random":              {"random", new(randomv3.Random), random},
-	policies + "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin": {
-		"client_side_weighted_round_robin", new(wrrv3.ClientSideWeightedRoundRobin), clientWRR},
-	policies + "pick_first.v3.PickFirst":     {"pick_first", new(pickfirstv3.PickFirst), pickFirst},
-	policies + "wrr_locality.v3.WrrLocality": {"wrr_locality", new(wrrlocalityv3.WrrLocality), wrrLocality},
-	policies + "peak_ewma.v3alpha.PeakEwma":  {"peak_ewma", new(emptypb.Empty), peakEWMA}, // read field by field
-	policies + "random_subsetting.v3.RandomSubsetting": {
-		"random_subsetting", new(subsettingv3.RandomSubsetting), randomSubsetting},
+// conversions are the converters for each kind of policy: of its message, and of its JSON form
+// in a TypedStruct. They set the parameters only. The names are in the traits of the kind.
+var conversions = []struct {
+	kind     picker.PolicyKind
+	message  proto.Message
+	convert  Converter
+	fromJSON Converter
+}{
+	{picker.PolicyEDF, new(roundrobinv3.RoundRobin), roundRobin, nil},
+	{picker.PolicyRoundRobin, nil, nil, unweighted},
+	{picker.PolicyRingHash, new(ringhashv3.RingHash), ringHash, ringHashJSON},
+	{picker.PolicyMaglev, new(maglevv3.Maglev), maglev, nil},
+	{picker.PolicyLeastRequest, new(leastrequestv3.LeastRequest), leastRequest, fromJSON[leastrequestv3.LeastRequest](leastRequest)},
+	{picker.PolicyClientWRR, new(wrrv3.ClientSideWeightedRoundRobin), clientWRR, fromJSON[wrrv3.ClientSideWeightedRoundRobin](clientWRR)},
+	{picker.PolicyPickFirst, new(pickfirstv3.PickFirst), pickFirst, fromJSON[pickfirstv3.PickFirst](pickFirst)},
+	{picker.PolicyLeastLatency, new(emptypb.Empty), peakEWMA, leastLatencyJSON}, // peakEWMA reads field by field
+	{picker.PolicyPrequal, nil, nil, prequal},
+	{picker.PolicyRandom, new(randomv3.Random), random, nil},
 }
+
+// builtins are the converters of messages by type name, and natives those of TypedStructs, for the
+// policies in gRPC's registry that the snapshot implements. Neither may be modified.
+//
+// Policies with child policies are not among the natives, since the names of children refer to
+// gRPC's registry.
+var builtins, natives = makeConverters()
+
+func makeConverters() (ofMessages, ofJSON map[string]builtin) {
+	ofMessages = map[string]builtin{
+		prefix + "wrr_locality.v3.WrrLocality":           {"wrr_locality", new(wrrlocalityv3.WrrLocality), wrrLocality},
+		prefix + "random_subsetting.v3.RandomSubsetting": {"random_subsetting", new(subsettingv3.RandomSubsetting), randomSubsetting},
+	}
+	ofJSON = map[string]builtin{}
+	for _, c := range conversions {
+		of := func(convert Converter) Converter {
+			return func(config []byte, nested Nested) (picker.Policy, error) {
+				p, err := convert(config, nested)
+				p.Kind, p.Flat = c.kind, true
+				return p, err
+			}
+		}
+		t := c.kind.Traits()
+		if c.convert != nil {
+			name, _, _ := strings.Cut(strings.TrimPrefix(t.Message, prefix), ".")
+			ofMessages[t.Message] = builtin{name, c.message, of(c.convert)}
+		}
+		if c.fromJSON != nil {
+			ofJSON[t.TypedStruct] = builtin{name: t.TypedStruct, convert: of(c.fromJSON)}
+		}
+	}
+	return ofMessages, ofJSON
+}
+
+const prefix = "envoy.extensions.load_balancing_policies."
 
 // typeName returns the type name of a type URL: the part after the last slash, or the whole URL
 // without a slash.

@@ -93,7 +93,7 @@ func TestFieldsOfPolicies(t *testing.T) {
 	}
 	many := &structpb.ListValue{Values: slices.Repeat([]*structpb.Value{{}}, maxFields)}
 	js := func(n int) proto.Message {
-		return &typedstructv3.TypedStruct{TypeUrl: nameRoundRobin, Value: &structpb.Struct{Fields: map[string]*structpb.Value{
+		return &typedstructv3.TypedStruct{TypeUrl: "round_robin", Value: &structpb.Struct{Fields: map[string]*structpb.Value{
 			"x": structpb.NewListValue(&structpb.ListValue{Values: slices.Repeat([]*structpb.Value{structpb.NewNullValue()}, n)}),
 		}}}
 	}
@@ -234,7 +234,7 @@ func TestWith(t *testing.T) {
 		{"error", base.With(robinType, as(picker.Policy{}, broken)), path + robinType + ": broken"},
 		{"removed", base.With(robinType, nil), `policies: no supported policy found in policy list: unsupported policy "` + robinType + `"`},
 		{"none left", base.With(robinType, as(picker.Policy{}, ErrUnsupported)), "policies: no supported policy found in policy list: " + robinType + ": unsupported policy"},
-		{"kind of the future", base.With(robinType, as(picker.Policy{Kind: 99}, nil)), path + robinType + ": converted to policy kind 99 without its parameters"},
+		{"kind of the future", base.With(robinType, as(picker.Policy{Kind: 99}, nil)), path + robinType + ": policy kind 99 is not supported"},
 	} {
 		_, err := test.r.Convert(listOf(t, robin))
 		if err == nil || err.Error() != test.want {
@@ -250,13 +250,13 @@ func TestWith(t *testing.T) {
 // TestIncomplete checks that no policy leaves a registry without the member that
 // its kind needs.
 func TestIncomplete(t *testing.T) {
-	for kind := picker.PolicyEDF; kind <= picker.PolicyCustom; kind++ {
+	for kind := picker.PolicyEDF; kind <= picker.PolicyRandom; kind++ {
 		const robinType = "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"
 		r := new(Registry).With(robinType, func([]byte, Nested) (picker.Policy, error) {
 			return picker.Policy{Kind: kind, Flat: true}, nil
 		})
 		_, err := r.Convert(listOf(t, robin))
-		if want := kind == picker.PolicyEDF || kind == picker.PolicyRoundRobin; (err == nil) != want {
+		if want := kind == picker.PolicyEDF || kind == picker.PolicyRoundRobin || kind == picker.PolicyRandom; (err == nil) != want {
 			t.Errorf("kind %d: got error %v", kind, err)
 		}
 	}
@@ -284,7 +284,7 @@ func TestErrorSize(t *testing.T) {
 
 func TestConcurrent(t *testing.T) {
 	r := new(Registry).With("x.Y", func([]byte, Nested) (picker.Policy, error) { return picker.Policy{}, nil })
-	c := &clusterv3.Cluster{LoadBalancingPolicy: nest(t, 16, typedStruct(t, nameRingHash, nil), weighted)}
+	c := &clusterv3.Cluster{LoadBalancingPolicy: nest(t, 16, typedStruct(t, "ring_hash_experimental", nil), weighted)}
 	want, err := r.OfCluster(c)
 	if err != nil {
 		t.Fatal(err)

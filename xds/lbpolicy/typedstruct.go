@@ -11,9 +11,6 @@ import (
 	"strings"
 
 	typedstructv3 "github.com/cncf/xds/go/xds/type/v3"
-	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
-	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
-	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -27,34 +24,6 @@ import (
 var typedStructs = map[string]bool{
 	"xds.type.v3.TypedStruct":  true,
 	"udpa.type.v1.TypedStruct": true,
-}
-
-// The names of policies in gRPC's registry that the snapshot implements.
-const (
-	nameRoundRobin   = "round_robin"
-	namePickFirst    = "pick_first"
-	nameRingHash     = "ring_hash_experimental"
-	nameLeastRequest = "least_request_experimental"
-	nameClientWRR    = "weighted_round_robin"
-	nameWRRLocality  = "xds_wrr_locality_experimental"
-	nameSubsetting   = "random_subsetting_experimental"
-	nameLeastLatency = "xdslb_least_latency" // defined by this module
-)
-
-// natives convert the JSON configurations of gRPC policies that the snapshot implements. It
-// must not be modified. If the fields are those of the xDS message, they are read by its JSON
-// form.
-//
-// Policies with child policies are not included, since the names of children refer to gRPC's
-// registry.
-var natives = map[string]builtin{
-	nameRoundRobin:   {convert: unweighted},
-	namePickFirst:    {convert: fromJSON[pickfirstv3.PickFirst](pickFirst)},
-	nameRingHash:     {convert: ringHashJSON},
-	nameLeastRequest: {convert: fromJSON[leastrequestv3.LeastRequest](leastRequest)},
-	nameLeastLatency: {convert: leastLatencyJSON},
-	NamePrequal:      {convert: prequal},
-	nameClientWRR:    {convert: fromJSON[wrrv3.ClientSideWeightedRoundRobin](clientWRR)},
 }
 
 // openTypedStruct returns the converter for the policy that a TypedStruct names, whose input is
@@ -118,9 +87,7 @@ func custom(name string, b balancer.Builder) Converter {
 }
 
 // unweighted is gRPC's round robin: it has no configuration and no weights.
-func unweighted([]byte, Nested) (picker.Policy, error) {
-	return picker.Policy{Kind: picker.PolicyRoundRobin, Flat: true}, nil
-}
+func unweighted([]byte, Nested) (picker.Policy, error) { return picker.Policy{}, nil }
 
 // fromJSON returns a converter for the JSON form of the messages that c converts. Unknown
 // fields are ignored (A21).
@@ -167,7 +134,7 @@ func ringHashJSON(config []byte, _ Nested) (picker.Policy, error) {
 	if h := p.RequestHeader; h != "" && (!isMetadataKey(h) || strings.HasSuffix(h, "-bin")) {
 		return picker.Policy{}, fmt.Errorf("requestHashHeader %.100q is not the name of a text header", c.RequestHashHeader)
 	}
-	return ring(p), nil
+	return picker.Policy{Ring: &p}, nil
 }
 
 // isMetadataKey reports whether key is a valid name of a gRPC header.

@@ -26,8 +26,8 @@ const PolicyName = "xdslb_experimental"
 // Register registers the LB policies of channels with and without xDS, and that of doneIdentifiesRPC.
 func Register() {
 	balancer.Register(balancerBuilder{})
-	for name := range standalonePolicies {
-		balancer.Register(standaloneBuilder{name})
+	for kind := range standalonePolicies {
+		balancer.Register(standaloneBuilder{kind})
 	}
 	balancer.Register(doneCheckBuilder{})
 }

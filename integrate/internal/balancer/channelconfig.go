@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/xdslb/xdslb/integrate/internal/weights"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
 )
@@ -50,24 +49,17 @@ func (a *adaptation) config(list *clusterList, cfg *picker.Config, changed []int
 
 // needsOwn reports whether the leaf must be adapted.
 func (a *adaptation) needsOwn(l picker.Leaf) bool {
-	return a.opts.IgnoreEndpointWeights && weights.Apply(&l.Policy) || l.Policy.Subset > 0 || a.refuses(&l) ||
+	return a.ignoresWeights(&l) || l.Policy.Subset > 0 || a.refuses(&l) ||
 		l.DefaultLimit && l.MaxRequests != a.opts.DefaultMaxRequests
 }
 
-// ignoreWeights changes a policy that weighs endpoints into its unweighted equivalent.
-func ignoreWeights(p *picker.Policy) {
-	switch p.Kind {
-	case picker.PolicyEDF:
-		p.Kind = picker.PolicyRoundRobin
-	case picker.PolicyLeastRequest:
-		least := *p.Least
-		least.IgnoreWeights = true
-		p.Least = &least
-	case picker.PolicyLeastLatency:
-		latency := *p.Latency
-		latency.IgnoreWeights = true
-		p.Latency = &latency
+// ignoresWeights reports whether the policy of a leaf has to ignore weights that it would use.
+func (a *adaptation) ignoresWeights(l *picker.Leaf) bool {
+	if !a.opts.IgnoreEndpointWeights {
+		return false
 	}
+	_, weighted := l.Policy.Unweighted()
+	return weighted
 }
 
 func (a *adaptation) cluster(cc *picker.Cluster) *picker.Cluster {
@@ -78,8 +70,8 @@ func (a *adaptation) cluster(cc *picker.Cluster) *picker.Cluster {
 		if a.refuses(l) {
 			a.refuse(l)
 		}
-		if a.opts.IgnoreEndpointWeights && weights.Apply(&l.Policy) {
-			ignoreWeights(&l.Policy)
+		if a.opts.IgnoreEndpointWeights {
+			l.Policy, _ = l.Policy.Unweighted()
 		}
 		if l.DefaultLimit {
 			l.MaxRequests = a.opts.DefaultMaxRequests

@@ -24,7 +24,7 @@ type common struct {
 	load        *picker.ClusterLoad
 	stopReports func()                      // ends load reporting
 	metrics     atomic.Pointer[metricNames] // forwarded by load reports
-	wrr         atomic.Pointer[wrrConfig]   // nil unless the policy is PolicyClientWRR
+	wrr         atomic.Pointer[wrrConfig]   // nil unless endpoints report their weights
 	rejected    *rejections                 // see rejections; nil until they are needed
 	consecutive *consecutive                // nil unless consecutive failures are detected
 	lastErr     error                       // of the latest connection attempt that failed
@@ -52,13 +52,14 @@ func (l *common) noteError(t *tally, err error) {
 // delegates reports whether child policies connect the endpoints: see group.
 func (l *common) delegates() bool { return delegates(&l.cfg.Policy) }
 
-func delegates(p *picker.Policy) bool {
-	return p.Kind == picker.PolicyCustom || p.Kind == picker.PolicyPickFirst
-}
+func delegates(p *picker.Policy) bool { return p.Kind.Traits().Connects }
+
+// selects reports whether a child policy selects the one endpoint that picks use: pick_first.
+func selects(k picker.PolicyKind) bool { return k.Traits().Connects && !k.Traits().Delegates }
 
 // checksHealth reports whether connections of the leaf are READY only once a health check reports
 // READY.
 func (l *common) checksHealth() bool { return l.cfg.HealthCheck != nil || l.channel.checksHealth() }
 
 // onDemand reports whether endpoints connect only when an RPC needs them.
-func (l *common) onDemand() bool { return l.cfg.Policy.Hashes() }
+func (l *common) onDemand() bool { return l.cfg.Policy.Kind.Traits().OnDemand }

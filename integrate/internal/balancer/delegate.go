@@ -76,7 +76,7 @@ func (p *stablePicker) failed(k *pick, c *clusterView) (destination, error) {
 		return destination{}, p.wait(k.s, c.failed)
 	}
 	for _, g := range c.groups {
-		if g == nil || g.kind != picker.PolicyCustom {
+		if g == nil || !g.kind.Traits().Delegates {
 			continue
 		}
 		childPicker := g.childPicker.Load()

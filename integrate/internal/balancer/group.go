@@ -126,7 +126,7 @@ func (g *group) update(cfg *picker.Priority) {
 		g.current.retarget(targets)
 	}
 	c.update(targets, config, func() resolver.State { return stateOf(in.all, in.ours) })
-	if g.kind == picker.PolicyPickFirst {
+	if selects(g.kind) {
 		g.publishSelected()
 	}
 }
@@ -190,7 +190,7 @@ func (g *group) publishState() (changed bool) {
 		g.state = was // T-LOC-1, as in weighted_target
 	}
 	g.childPicker.Store(&childPicker{Picker: c.state.Picker, child: c, idle: g.state == picker.Idle})
-	if g.kind == picker.PolicyPickFirst {
+	if selects(g.kind) {
 		g.publishSelected()
 	}
 	return g.state != was || g.selected != selected
@@ -279,7 +279,7 @@ func (g *group) close() {
 // childPolicy returns the policy of a group by its name in gRPC's registry.
 func childPolicy(p *picker.Policy) (name string, config json.RawMessage) {
 	switch {
-	case p.Kind == picker.PolicyCustom:
+	case p.Custom != nil:
 		return p.Custom.Name, p.Custom.Config
 	case p.First != nil && p.First.Shuffle:
 		return pickfirst.Name, json.RawMessage(`{"shuffleAddressList":true}`)

@@ -139,7 +139,7 @@ func (d *detail) locality(p *shownPriority, l *shownLocality) report.LocalitySta
 		out.Share = delegated
 	}
 	// A child in TRANSIENT_FAILURE also gets picks, and may return an endpoint.
-	childPicks := p.used && (delegated > 0 || p.policy.Kind == picker.PolicyCustom && (!d.rpc || d.kernel.Fails > 0))
+	childPicks := p.used && (delegated > 0 || p.policy.Kind.Traits().Delegates && (!d.rpc || d.kernel.Fails > 0))
 	for i, e := range l.list {
 		out.Endpoints[i] = d.endpoint(p, e, l.cfg.Endpoints.At(i), childPicks, passedBy)
 		out.Share += out.Endpoints[i].Share

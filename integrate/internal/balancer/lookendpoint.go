@@ -35,7 +35,7 @@ func (d *detail) endpoint(p *shownPriority, e *endpoint, cfg *picker.Endpoint, c
 		out.SlowStart = explain.SlowStart(p.policy, &e.EndpointState, d.now)
 	}
 	// Other endpoints may just have less load at the moment, by their reports.
-	others := p.policy.Kind == picker.PolicyPrequal && share.Weight > 0
+	others := p.policy.Kind.Traits().Probes && share.Weight > 0
 	if share.Share == 0 && share.Waits == 0 && !others && !childPicks {
 		out.Out = d.whyOut(p, e, cfg, passedBy)
 	}
@@ -80,7 +80,7 @@ func (d *detail) whyOut(p *shownPriority, e *endpoint, cfg *picker.Endpoint, pas
 		return "its priority is not in use"
 	case d.inSession:
 		return "the RPC's session is with another endpoint"
-	case p.policy.Kind == picker.PolicyPickFirst:
+	case selects(p.policy.Kind):
 		return "pick_first has selected another endpoint, or none"
 	case p.policy.Hashes():
 		return "the RPC's hash selects another endpoint"

@@ -51,7 +51,7 @@ func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 
 // addObservers adds the observers that the leaf's configuration requires to an endpoint.
 func (l *common) addObservers(e *endpoint) {
-	detects, weighs, watched := l.detects(), l.cfg.Policy.Kind == picker.PolicyClientWRR, l.watched
+	detects, weighs, watched := l.detects(), l.cfg.Policy.Kind.Traits().Reports, l.watched
 	if !detects && !weighs && !watched {
 		return
 	}

@@ -47,7 +47,7 @@ const minInterval = 10 * time.Millisecond
 // detects reports whether outliers are detected. Without a detector nothing is counted either.
 // pick_first ignores outlier detection: it has only one endpoint (A61).
 func (l *common) detects() bool {
-	return l.cfg.Outlier.Detects() && l.cfg.Policy.Kind != picker.PolicyPickFirst
+	return l.cfg.Outlier.Detects() && !selects(l.cfg.Policy.Kind)
 }
 
 // updateDetection applies a change of the configuration. The counts of priorities must be

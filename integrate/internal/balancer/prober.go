@@ -23,7 +23,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// A prober queries the load of a group's endpoints (picker.PolicyPrequal), over their existing
+// A prober queries the load of a group's endpoints (Prequal), over their existing
 // connections, and puts the reports into the group's pool. It is idle unless RPCs are picked:
 //
 //	a pick wants probes ──wake──► round ──► ask, a goroutine for each ──► answered ──► pool

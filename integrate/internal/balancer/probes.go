@@ -15,7 +15,7 @@ import (
 // followProbes probes the endpoints of the cluster, as the i-th cluster of the snapshot
 // requires. The snapshot is about to be published.
 func (c *cluster) followProbes(s *picker.Snapshot, i int) {
-	asks := c.inUse != nil && c.inUse.leaf.cfg.Policy.Kind == picker.PolicyPrequal
+	asks := c.inUse != nil && c.inUse.leaf.cfg.Policy.Kind.Traits().Probes
 	if !asks && c.probers == nil {
 		return
 	}

@@ -22,21 +22,13 @@ import (
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 )
 
-// The LB policies for channels without xDS. Package integrate describes them.
-const (
-	WeightedRoundRobin = "xdslb_weighted_round_robin"
-	RingHash           = "xdslb_ring_hash"
-	LeastRequest       = "xdslb_least_request"
-	LeastLatency       = "xdslb_least_latency"
-	Prequal            = lbpolicy.NamePrequal
-)
-
-// standalonePolicies parse the parameters of each policy.
-var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error){
-	WeightedRoundRobin: func(js json.RawMessage) (picker.Policy, error) {
-		return picker.Policy{Flat: true}, lbpolicy.DecodeFields(js, &struct{}{})
+// standalonePolicies parse the parameters of the LB policies for channels without xDS, which package
+// integrate describes. Their names are in the traits of the kind.
+var standalonePolicies = map[picker.PolicyKind]func(json.RawMessage) (picker.Policy, error){
+	picker.PolicyEDF: func(js json.RawMessage) (picker.Policy, error) {
+		return picker.Policy{}, lbpolicy.DecodeFields(js, &struct{}{})
 	},
-	RingHash: func(js json.RawMessage) (picker.Policy, error) {
+	picker.PolicyRingHash: func(js json.RawMessage) (picker.Policy, error) {
 		p := struct {
 			MinRingSize, MaxRingSize        uint64
 			RequestHashHeader, HashFunction string
@@ -53,11 +45,11 @@ var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error)
 		case strings.HasSuffix(header, "-bin"):
 			return picker.Policy{}, fmt.Errorf("requestHashHeader %q: must not be binary", p.RequestHashHeader)
 		}
-		return picker.Policy{Kind: picker.PolicyRingHash, Flat: true, Ring: &picker.RingPolicy{
+		return picker.Policy{Ring: &picker.RingPolicy{
 			MinSize: p.MinRingSize, MaxSize: p.MaxRingSize, RequestHeader: header, XXH64: p.HashFunction == "XX_HASH",
 		}}, nil
 	},
-	LeastRequest: func(js json.RawMessage) (picker.Policy, error) {
+	picker.PolicyLeastRequest: func(js json.RawMessage) (picker.Policy, error) {
 		p := struct{ ChoiceCount uint32 }{2}
 		if err := lbpolicy.DecodeFields(js, &p); err != nil {
 			return picker.Policy{}, err
@@ -65,18 +57,18 @@ var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error)
 		if p.ChoiceCount < 2 {
 			return picker.Policy{}, fmt.Errorf("choiceCount %d: must be at least 2", p.ChoiceCount)
 		}
-		return picker.Policy{Kind: picker.PolicyLeastRequest, Flat: true, Least: &picker.LeastRequest{Choices: min(p.ChoiceCount, 10)}}, nil
+		return picker.Policy{Least: &picker.LeastRequest{Choices: min(p.ChoiceCount, 10)}}, nil
 	},
-	LeastLatency: func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.LeastLatency(js) },
-	Prequal:      func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.Prequal(js) },
+	picker.PolicyLeastLatency: func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.LeastLatency(js) },
+	picker.PolicyPrequal:      func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.Prequal(js) },
 }
 
 const maxRingSize = 8 << 20 // entries that a configuration may request (A42); snapshots cap rings at 4096
 
 // standaloneBuilder builds one of the policies that work without xDS.
-type standaloneBuilder struct{ name string }
+type standaloneBuilder struct{ kind picker.PolicyKind }
 
-func (s standaloneBuilder) Name() string { return s.name }
+func (s standaloneBuilder) Name() string { return s.kind.Traits().ServiceConfig }
 
 // standaloneConfig is the parsed configuration of such a policy.
 type standaloneConfig struct {
@@ -86,10 +78,11 @@ type standaloneConfig struct {
 
 // ParseConfig implements balancer.ConfigParser.
 func (s standaloneBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
-	policy, err := standalonePolicies[s.name](js)
+	policy, err := standalonePolicies[s.kind](js)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name, err)
+		return nil, fmt.Errorf("%s: %w", s.Name(), err)
 	}
+	policy.Kind, policy.Flat = s.kind, true
 	return &standaloneConfig{policy: policy}, nil
 }
 

@@ -89,7 +89,7 @@ func (w *wrrWeight) OnLoadReport(report *orcav3.OrcaLoadReport) {
 // updateWRR applies a change of the configuration.
 func (l *leaf) updateWRR() {
 	was := l.wrr.Load()
-	if l.cfg.Policy.Kind != picker.PolicyClientWRR {
+	if !l.cfg.Policy.Kind.Traits().Reports {
 		if was != nil {
 			l.wrr.Store(nil)
 			for e := range l.endpoints {

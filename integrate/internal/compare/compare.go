@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xdslb/xdslb/integrate/internal/weights"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
@@ -296,6 +295,7 @@ func shiftOf(c *report.ClusterStatus, policy *picker.Policy, p *report.PriorityS
 		return s, false
 	}
 	s.Cluster = c.Name
+	_, weighted := policy.Unweighted()
 	var unequal, slow bool
 	for i := range p.Localities {
 		first := uint32(0)
@@ -305,7 +305,7 @@ func shiftOf(c *report.ClusterStatus, policy *picker.Policy, p *report.PriorityS
 				continue
 			}
 			first = cmp.Or(first, e.Weight)
-			unequal = unequal || e.Weight != first && weights.Apply(policy)
+			unequal = unequal || e.Weight != first && weighted
 			slow = slow || e.SlowStart > 0 && e.SlowStart < 1
 			of := report.EndpointShares{Address: e.Address, Stock: shares[i], Xdslb: e.Share}
 			if change(of) == 0 {

@@ -213,13 +213,7 @@ func discovers(p *Patch) bool {
 }
 
 // lacks reports whether stock lacks a policy.
-func lacks(p *picker.Policy) bool {
-	switch p.Kind {
-	case picker.PolicyMaglev, picker.PolicyLeastLatency, picker.PolicyPrequal, picker.PolicyRandom:
-		return true
-	}
-	return p.Subset > 0
-}
+func lacks(p *picker.Policy) bool { return !p.Kind.Traits().Stock || p.Subset > 0 }
 
 // missingChildren finds Clusters that the control plane does not send, or that are invalid, and that are
 // children of an aggregate cluster: routes do not name them.

@@ -15,42 +15,15 @@ import (
 
 // PolicyName returns the name of a policy.
 func PolicyName(p *picker.Policy) string {
-	if p.Kind == picker.PolicyCustom && p.Custom != nil {
+	if p.Custom != nil {
 		return p.Custom.Name
 	}
-	names := [...]string{"edf", "round_robin", "ring_hash", "maglev", "least_request", "client_wrr", "pick_first", "custom", "least_latency", "prequal", "random"}
-	if int(p.Kind) < len(names) {
-		return names[p.Kind]
-	}
-	return "unknown"
+	return p.Kind.Traits().Name
 }
 
 // PolicyText describes how a policy picks endpoints.
 func PolicyText(p *picker.Policy) string {
-	text := [...]string{
-		picker.PolicyEDF: "weighted round robin", picker.PolicyRoundRobin: "round robin", picker.PolicyRingHash: "ring_hash",
-		picker.PolicyMaglev: "maglev", picker.PolicyLeastRequest: "least_request", picker.PolicyClientWRR: "client_side_weighted_round_robin",
-		picker.PolicyPickFirst: "pick_first", picker.PolicyCustom: "custom",
-		picker.PolicyLeastLatency: "least_latency", picker.PolicyPrequal: "prequal", picker.PolicyRandom: "random",
-	}[p.Kind]
-	switch {
-	case p.Kind == picker.PolicyCustom:
-		text = fmt.Sprintf("custom policy %q, which picks by itself", p.Custom.Name)
-	case p.Kind == picker.PolicyLeastRequest:
-		if p.Least.Choices == 0 {
-			text += " of all endpoints"
-		} else {
-			text += fmt.Sprintf(" of %d choices", p.Least.Choices)
-		}
-	case p.Kind == picker.PolicyLeastLatency:
-		text += fmt.Sprintf(", decay %s", p.Latency.Decay)
-	case p.Kind == picker.PolicyPrequal && p.Prequal.Synchronous > 0:
-		text += fmt.Sprintf(", each RPC probes %d endpoints", p.Prequal.Synchronous)
-	case p.Kind == picker.PolicyPrequal:
-		text += ", by the results of earlier probes"
-	case p.Hashes() && p.Ring.BalanceFactor > 0:
-		text += fmt.Sprintf(" with bounded loads, %d %%", p.Ring.BalanceFactor)
-	}
+	text := p.Text()
 	if p.Flat {
 		text += ", all localities together"
 	} else {
@@ -173,17 +146,16 @@ func ErrorText(err error) string {
 // WeightSource returns the origin of the weight that picks use. reported is the number of READY
 // endpoints with a weight from their reports (A58).
 func WeightSource(p *picker.Policy, e *picker.EndpointState, reported int) string {
-	switch {
-	case p.Kind == picker.PolicyRoundRobin, p.Kind == picker.PolicyRandom, p.Kind == picker.PolicyLeastRequest && p.Least.IgnoreWeights,
-		p.Kind == picker.PolicyLeastLatency && p.Latency.IgnoreWeights:
+	switch t := p.Kind.Traits(); {
+	case p.EqualWeights():
 		return "all equal"
-	case p.Kind == picker.PolicyPickFirst:
+	case t.Connects:
 		return "the one selected"
-	case p.Kind == picker.PolicyClientWRR && reported < 2:
+	case t.Reports && reported < 2:
 		return "all equal: too few reports"
-	case p.Kind == picker.PolicyClientWRR && e.ReportedWeight() > 0:
+	case t.Reports && e.ReportedWeight() > 0:
 		return "reported"
-	case p.Kind == picker.PolicyClientWRR:
+	case t.Reports:
 		return "mean of those reported"
 	}
 	return "EDS"
@@ -204,7 +176,7 @@ func Brief(d time.Duration) string {
 // SlowStart returns the factor of slow start in an endpoint's weight, or 0 outside of slow
 // start.
 func SlowStart(p *picker.Policy, e *picker.EndpointState, now int64) float64 {
-	if p.SlowStart == nil || e.Connectivity != picker.Ready || p.Kind == picker.PolicyPickFirst {
+	if p.SlowStart == nil || e.Connectivity != picker.Ready {
 		return 0
 	}
 	if f := p.SlowStart.Factor(time.Duration(now - e.StateSince)); f < 1 {

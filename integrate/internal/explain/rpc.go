@@ -187,7 +187,7 @@ func Unsupported(cfg *picker.Config) []string {
 // UnsupportedOf returns the unsupported features of a cluster. Session affinity has no effect on
 // child policies.
 func UnsupportedOf(l *picker.Leaf, sessions bool) []string {
-	if k := l.Policy.Kind; sessions && (k == picker.PolicyCustom || k == picker.PolicyPickFirst) {
+	if sessions && l.Policy.Kind.Traits().Connects {
 		return append(slices.Clip(l.Ignored), "session affinity with a policy that picks by itself")
 	}
 	return l.Ignored

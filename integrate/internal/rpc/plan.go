@@ -268,7 +268,7 @@ func (p *Plans) any(is func(*plan) bool) bool {
 // (picker.Prequal.Synchronous). See Call.probe.
 func probesFirst(c *picker.Cluster) bool {
 	return slices.ContainsFunc(c.Leaves, func(l picker.Leaf) bool {
-		return l.Policy.Kind == picker.PolicyPrequal && l.Policy.Prequal != nil && l.Policy.Prequal.Synchronous > 0
+		return l.Policy.Kind.Traits().Probes && l.Policy.Prequal.Synchronous > 0
 	})
 }
 

@@ -17,19 +17,12 @@ import (
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// Apply reports whether a policy uses endpoint weights and could ignore them: ring hash and
-// Maglev could not.
-func Apply(p *picker.Policy) bool {
-	return p.Kind == picker.PolicyEDF || p.Kind == picker.PolicyLeastRequest && !p.Least.IgnoreWeights ||
-		p.Kind == picker.PolicyLeastLatency && !p.Latency.IgnoreWeights
-}
-
 // Matter reports whether ignoring endpoint weights would change the shares of a cluster's
 // endpoints.
 func Matter(c *picker.Cluster) bool {
 	for i := range c.Leaves {
 		l := &c.Leaves[i]
-		if !Apply(&l.Policy) {
+		if _, weighted := l.Policy.Unweighted(); !weighted {
 			continue
 		}
 		for _, p := range l.Priorities {

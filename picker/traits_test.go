@@ -1,0 +1,268 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+// parameters are valid parameters for policies of every kind.
+func parameters(kind PolicyKind) Policy {
+	p := prequal()
+	for _, q := range []Policy{
+		{Kind: PolicyRingHash, Ring: &RingPolicy{MinSize: 1000, MaxSize: 2000}},
+		{Kind: PolicyMaglev, Ring: &RingPolicy{MinSize: 1009}},
+		{Kind: PolicyLeastRequest, Least: &LeastRequest{Choices: 2}},
+		{Kind: PolicyClientWRR, WRR: &ClientWRR{}},
+		{Kind: PolicyPickFirst, First: &PickFirst{}},
+		{Kind: PolicyCustom, Custom: &CustomPolicy{Name: "x"}},
+		{Kind: PolicyLeastLatency, Latency: &LeastLatency{Decay: time.Second}},
+		{Kind: PolicyPrequal, Prequal: p.Prequal},
+	} {
+		if q.Kind == kind {
+			q.Flat = true
+			return q
+		}
+	}
+	return Policy{Kind: kind, Flat: true}
+}
+
+// everyKind runs a test for each kind of policy.
+func everyKind(t *testing.T, test func(t *testing.T, kind PolicyKind, traits *PolicyTraits)) {
+	for kind := range PolicyKind(len(kinds)) {
+		t.Run(kind.Traits().Name, func(t *testing.T) { test(t, kind, kind.Traits()) })
+	}
+}
+
+// A pair is a world of two endpoints, both of them READY for an hour.
+type pair struct {
+	*world
+	t    *testing.T
+	hash uint64 // of RPCs; 0 means none
+}
+
+const pairAge = time.Hour
+
+// newPair returns two endpoints with a policy: in a zone each, if zones is set.
+func newPair(t *testing.T, policy Policy, weights [2]uint32, zones bool) *pair {
+	w := newWorld(zone("a", 1, endpoints(0, weights[0], weights[1])))
+	if zones {
+		w = newWorld(zone("a", 1, endpoints(0, weights[0])), zone("b", 1, endpoints(1, weights[1])))
+	}
+	p := &pair{world: w, t: t}
+	w.env.Now = int64(pairAge)
+	w.env.RequestHash = func(context.Context) (uint64, bool) { return p.hash, p.hash != 0 }
+	w.leaf(0).Policy, w.leaf(0).MaxRequests = policy, math.MaxUint32
+	w.renew(0)
+	for _, e := range w.flat(0) {
+		e.Connectivity = Ready
+	}
+	return p
+}
+
+// picks returns how RPCs fare that end at once, each with a random word of its own: the fraction that each
+// endpoint gets, and the outcome of the first one.
+func (p *pair) picks() (shares [2]float64, first Outcome) {
+	p.t.Helper()
+	const rpcs = 4000
+	p.states[0].Version++
+	s, rng := p.build(p.t), newRand(1)
+	if err := s.ClusterErr(0); err != nil {
+		p.t.Fatal(err)
+	}
+	for i := range rpcs {
+		got := s.Pick(bg, "/s/m", rng.Uint64())
+		if i == 0 {
+			first = got.Outcome
+		}
+		switch got.Outcome {
+		case Picked:
+			p.finish(p.flat(0)[got.Index])
+			shares[got.Index] += 1. / rpcs
+		case Delegate:
+			s.Cancel(got)
+		}
+	}
+	return shares, first
+}
+
+func (p *pair) finish(e *EndpointState) {
+	if e.TimesRPCs() {
+		e.FinishTimed(CallOK)
+	} else {
+		e.Finish(CallOK)
+	}
+}
+
+func about(got, want float64) bool { return math.Abs(got-want) < .07 }
+
+// TestTraits compares the traits of each policy with what it does with two endpoints. Custom policies do
+// nothing here: the caller's balancer picks.
+func TestTraits(t *testing.T) {
+	everyKind(t, func(t *testing.T, kind PolicyKind, traits *PolicyTraits) {
+		policy := parameters(kind)
+		if err := policy.Check(); err != nil {
+			t.Fatal(err)
+		}
+		shares, outcome := newPair(t, policy, [2]uint32{1, 3}, false).picks()
+		if got := outcome == Delegate; got != traits.Delegates {
+			t.Errorf("its RPCs are delegated: %t, want %t", got, traits.Delegates)
+		}
+		one := slices.Contains(shares[:], 0.) // with different words
+		if got := outcome == Delegate || one; got != traits.Connects {
+			t.Errorf("the caller's balancer selects an endpoint: %t, want %t", got, traits.Connects)
+		}
+		testWeightTraits(t, policy, shares)
+		testLoadTraits(t, policy)
+
+		idle := newPair(t, policy, [2]uint32{1, 1}, false)
+		for _, e := range idle.flat(0) {
+			e.Connectivity = Idle
+		}
+		if _, outcome := idle.picks(); (outcome == QueueConnect) != traits.OnDemand {
+			t.Errorf("outcome %v of RPCs while all endpoints are IDLE, want endpoints to be connected: %t", outcome, traits.OnDemand)
+		}
+
+		hashed := newPair(t, policy, [2]uint32{1, 1}, false)
+		var ends [2]int // hashes that belong to an endpoint alone
+		for hashed.hash = range uint64(50) {
+			hashed.hash = hashed.hash<<58 + 1
+			for i, s := range first(hashed.picks()) {
+				if s > 1-1e-9 {
+					ends[i]++
+				}
+			}
+		}
+		if got := ends[0] > 0 && ends[1] > 0 && ends[0]+ends[1] == 50; got != policy.Hashes() {
+			t.Errorf("%v of 50 hashes belong to one endpoint, want it to hash: %t", ends, policy.Hashes())
+		}
+
+		if got := len(hashed.snapshot.ProbeGroups(0)) > 0; got != traits.Probes {
+			t.Errorf("its endpoints are probed: %t, want %t", got, traits.Probes)
+		}
+
+		slow := policy
+		slow.SlowStart = &SlowStart{Window: pairAge, Aggression: 1, MinWeightPercent: 10}
+		if got := slow.Check() == nil; got != traits.SlowStart {
+			t.Errorf("slow start is accepted: %t, want %t", got, traits.SlowStart)
+		} else if got {
+			p := newPair(t, slow, [2]uint32{1, 1}, false)
+			p.flat(0)[1].StateSince = int64(pairAge)
+			if s := first(p.picks()); !about(s[1], 1./11) {
+				t.Errorf("a new endpoint has %.3f of the RPCs at the beginning of slow start, want 1/11", s[1])
+			}
+		}
+
+		zoned := policy
+		zoned.ZoneAware = &ZoneAware{Enabled: 1}
+		if got := zoned.Check() == nil; got != traits.Zones {
+			t.Errorf("zone-aware routing is accepted: %t, want %t", got, traits.Zones)
+		} else if got {
+			p := newPair(t, zoned, [2]uint32{1, 1}, true)
+			p.leaf(0).Origin = &Origin{Locality: LocalityID{Region: "r", Zone: "b"}, Fleet: []ZoneSize{
+				{ID: LocalityID{Region: "r", Zone: "a"}, Endpoints: 1}, {ID: LocalityID{Region: "r", Zone: "b"}, Endpoints: 1}}}
+			if s := first(p.picks()); !about(s[1], 1) {
+				t.Errorf("%.3f of the RPCs stay in their zone, want all", s[1])
+			}
+		}
+	})
+}
+
+func first[A, B any](a A, _ B) A { return a }
+
+// testWeightTraits compares the weights that a policy uses. shares are those of endpoints with the
+// weights 1 and 3.
+func testWeightTraits(t *testing.T, policy Policy, shares [2]float64) {
+	traits := policy.Kind.Traits()
+	byWeight := about(shares[1], .75)
+	if want := map[weightUse]bool{weightsScheduled: true, weightsDrawn: true, weightsPlaced: true}[traits.weights]; byWeight != want {
+		t.Errorf("endpoints of weight 1 and 3 get %.3f: their weights are used: %t, want %t", shares, byWeight, want)
+	}
+	if equal := about(shares[1], .5); equal != (policy.EqualWeights() || traits.Reports) {
+		t.Errorf("endpoints of weight 1 and 3 get %.3f: equal shares, want %t", shares, policy.EqualWeights())
+	}
+	without, ok := policy.Unweighted()
+	if want := byWeight && traits.weights != weightsPlaced; ok != want {
+		t.Errorf("it has a form without weights: %t, want %t", ok, want)
+	}
+	if ok {
+		if s := first(newPair(t, without, [2]uint32{1, 3}, false).picks()); !about(s[1], .5) || !without.EqualWeights() {
+			t.Errorf("endpoints get %.3f if weights are ignored", s)
+		}
+		if _, again := without.Unweighted(); again {
+			t.Error("its form without weights has a form without weights")
+		}
+	}
+	p := newPair(t, policy, [2]uint32{1, 1}, false)
+	for i, e := range p.flat(0) {
+		e.SetWeight(float64(1 + 2*i))
+	}
+	if s := first(p.picks()); about(s[1], .75) != traits.Reports {
+		t.Errorf("endpoints that report weights 1 and 3 get %.3f, want reports to be used: %t", s, traits.Reports)
+	}
+}
+
+// testLoadTraits compares what endpoints are compared by.
+func testLoadTraits(t *testing.T, policy Policy) {
+	for _, policy := range []Policy{policy, bounded(policy)} {
+		p := newPair(t, policy, [2]uint32{1, 1}, false)
+		for range 1000 { // in flight
+			p.flat(0)[0].Begin()
+		}
+		counts := policy.CountsInFlight() || policy.TimesRPCs() // timings count them too
+		if s := first(p.picks()); (s[1] > .7) != counts && !policy.Kind.Traits().Connects {
+			t.Errorf("endpoints get %.3f with 1000 RPCs in flight to the first, want them to be counted: %t", s, counts)
+		}
+	}
+	p := newPair(t, policy, [2]uint32{1, 1}, false)
+	list := p.flat(0)
+	if timed := list[0].TimesRPCs(); timed != policy.TimesRPCs() {
+		t.Fatalf("RPCs are timed: %t, want %t", timed, policy.TimesRPCs())
+	}
+	for range 100 {
+		for i, e := range list {
+			p.breakers[0].Acquire(math.MaxUint32)
+			e.Begin()
+			p.time += []time.Duration{100 * time.Millisecond, time.Millisecond}[i]
+			p.finish(e)
+		}
+	}
+	if s := first(p.picks()); (s[1] > .7) != policy.TimesRPCs() && !policy.Kind.Traits().Connects {
+		t.Errorf("endpoints get %.3f, the first with 100 times the latency, want latencies to be compared: %t", s, policy.TimesRPCs())
+	}
+}
+
+// bounded returns the policy with bounded loads, if it has them.
+func bounded(p Policy) Policy {
+	if p.Ring != nil {
+		ring := *p.Ring
+		ring.BalanceFactor = 100
+		p.Ring = &ring
+	}
+	return p
+}
+
+// Names tell policies apart.
+func TestTraitNames(t *testing.T) {
+	seen := map[string]PolicyKind{}
+	everyKind(t, func(t *testing.T, kind PolicyKind, traits *PolicyTraits) {
+		p := parameters(kind)
+		if traits.Name == "" || p.Text() == "" {
+			t.Errorf("policy %+v has no name or text", traits)
+		}
+		for space, name := range map[string]string{"name ": traits.Name, "message ": traits.Message, "typed struct ": traits.TypedStruct, "service config ": traits.ServiceConfig} {
+			if other, ok := seen[space+name]; ok && name != "" {
+				t.Errorf("%s%q is that of policy %d too", space, name, other)
+			}
+			seen[space+name] = kind
+		}
+	})
+	if got := PolicyKind(200).Traits(); got.Name != "unknown" || got.hashes || got.times {
+		t.Errorf("an unknown kind has the traits %+v", got)
+	}
+}
