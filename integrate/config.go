@@ -212,7 +212,7 @@ func (c *Config) bootstrap() (*bootstrap.Config, error) {
 	return p.Parse("Config.Bootstrap", c.Bootstrap)
 }
 
-// overlay opens the overlay; nil if there is none.
+// overlay opens the overlay; or nil.
 func (c *Config) overlay() (*overlay.Source, error) {
 	file := os.Getenv("XDSLB_OVERLAY")
 	c.noteWritable("overlay", strings.TrimSuffix(file, overlay.Optional))

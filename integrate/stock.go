@@ -73,7 +73,7 @@ func (b *resolverBuilder) buildStock(v *report.RolloutStatus, target resolver.Ta
 // channel that cannot be served. When the channel leaves idle mode, the environment is read again.
 type stockResolver struct {
 	resolver.Resolver                       // a noResolver if err is set
-	rollout           *report.RolloutStatus // the verdict; nil if there is none and err is set
+	rollout           *report.RolloutStatus // the verdict; nil if err is set
 	link              *link.Link            // made with Options.Bypassed
 	metrics           *metric.Channel
 	err               error // why the channel cannot be served

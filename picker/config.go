@@ -62,7 +62,7 @@ type Leaf struct {
 	Outlier     *OutlierDetection // nil if off (A50)
 	Override    OverrideHosts     // not used by picks
 	TLS         *TLS              // nil means no TLS (A29)
-	HealthCheck *HealthCheck      // nil means none; not used by picks
+	HealthCheck *HealthCheck      // nil means no check; not used by picks
 	// DefaultLimit reports whether MaxRequests is the default. Picks do not use it.
 	DefaultLimit bool
 	// Origin is where the client's RPCs come from; nil unless Policy needs it.

@@ -30,7 +30,7 @@ const (
 // PolicyTraits are the properties of a kind of policy. All code that depends on the kind reads
 // them, except picks, which depend on the rule of their group.
 type PolicyTraits struct {
-	// Names of the policy; "" where it has none.
+	// Names of the policy; "" where it lacks one.
 	Name          string // in the status of channels
 	Message       string // full name of its message in load_balancing_policy
 	TypedStruct   string // with a configuration in JSON, in a TypedStruct (A52)
@@ -46,14 +46,14 @@ type PolicyTraits struct {
 	Stock     bool // google.golang.org/grpc/xds has it
 
 	text    string
-	detail  func(p *Policy) string // of the parameters, for explanations; nil if there is none
-	check   func(p *Policy) error  // of the parameters; nil if there are none
+	detail  func(p *Policy) string // of the parameters, for explanations; or nil
+	check   func(p *Policy) error  // of the parameters; or nil
 	compile func(b *builder, g, before *group, in *groupInput, c *cluster, p *Policy) error
 	hashes  bool
 	times   bool
 	counts  func(p *Policy) bool // whether RPCs in flight are compared; nil means no
 	weights weightUse
-	// unweighted changes a policy to its form without weights; nil if it has none. weighted reports
+	// unweighted changes a policy to its form without weights; nil without such a form. weighted reports
 	// whether that is a change; nil means always.
 	unweighted func(p *Policy)
 	weighted   func(p *Policy) bool
@@ -63,7 +63,7 @@ type PolicyTraits struct {
 type weightUse uint8
 
 const (
-	weightsEqual     weightUse = iota // none: endpoints are equal
+	weightsEqual     weightUse = iota // endpoints are equal
 	weightsScheduled                  // the configured ones, by a schedule, which can be changed
 	weightsDrawn                      // the configured ones, by random draws
 	weightsReported                   // those reported

@@ -53,7 +53,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestFailoverIsOnPage: quickstart.md shows TestFailover, in less than 40 lines.
+// TestFailoverIsOnPage: testing.md shows TestFailover, in less than 40 lines.
 func TestFailoverIsOnPage(t *testing.T) {
 	source, err := os.ReadFile("failover_test.go")
 	if err != nil {
@@ -62,8 +62,8 @@ func TestFailoverIsOnPage(t *testing.T) {
 	begin := strings.Index(string(source), "func TestFailover(")
 	function := string(source[begin:])
 	function = function[:strings.Index(function, "\n}\n")+3]
-	if !strings.Contains(read(t, "integrate/docs/quickstart.md"), function) {
-		t.Errorf("quickstart.md does not have\n%s", function)
+	if !strings.Contains(read(t, "integrate/docs/testing.md"), function) {
+		t.Errorf("testing.md does not have\n%s", function)
 	}
 	if n := strings.Count(function, "\n"); n >= 40 {
 		t.Errorf("TestFailover has %d lines, want less than 40", n)

@@ -101,7 +101,7 @@ type ResourceStatus struct {
 	Patches []string  `json:"patches,omitempty"`   // of the overlay, that have changed the resource
 }
 
-// PatchStatus is a patch of the overlay, and its effect on the resources of the target: none if all
+// PatchStatus is a patch of the overlay, and its effect on the resources of the target: empty if all
 // lists are empty.
 type PatchStatus struct {
 	Patch    string `json:"patch"`    // source and path, such as "file /etc/overlay.json: patches[0]"

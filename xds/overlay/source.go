@@ -34,7 +34,7 @@ type Source struct {
 	text     []byte // of the file, as read last
 	err      error  // why text is not in force; nil if it is
 	watchers map[*watcher]struct{}
-	stop     chan struct{} // ends the polling; nil if there is none
+	stop     chan struct{} // ends the polling, or nil
 }
 
 type watcher struct{ changed func() }
