@@ -99,12 +99,13 @@ func TestConfigsShareStream(t *testing.T) {
 		"Resources": func(c *integrate.Config) {
 			c.Resources = integrate.ResourceOptions{Timeout: time.Minute, KeepDeleted: true, MaxHashBytes: 1 << 20}
 		},
-		"ReconnectSpread": func(c *integrate.Config) { c.ReconnectSpread = time.Minute },
-		"Delta":           func(c *integrate.Config) { c.Delta = true },
-		"LocalCluster":    func(c *integrate.Config) { c.LocalCluster = "fleet" },
-		"RetryThrottling": func(c *integrate.Config) { c.RetryThrottling = integrate.RetryThrottling{MaxTokens: 1, TokenRatio: 1} },
-		"Idempotent":      func(c *integrate.Config) { c.Idempotent = func(string) bool { return true } },
-		"Logger":          func(c *integrate.Config) { c.Logger = slog.New(slog.DiscardHandler) },
+		"ReconnectSpread":     func(c *integrate.Config) { c.ReconnectSpread = time.Minute },
+		"Delta":               func(c *integrate.Config) { c.Delta = true },
+		"LocalCluster":        func(c *integrate.Config) { c.LocalCluster = "fleet" },
+		"RetryThrottling":     func(c *integrate.Config) { c.RetryThrottling = integrate.RetryThrottling{MaxTokens: 1, TokenRatio: 1} },
+		"IgnoreOverlayErrors": func(c *integrate.Config) { c.IgnoreOverlayErrors = true },
+		"Idempotent":          func(c *integrate.Config) { c.Idempotent = func(string) bool { return true } },
+		"Logger":              func(c *integrate.Config) { c.Logger = slog.New(slog.DiscardHandler) },
 	}
 	separate := []string{"Bootstrap", "Policies", "ControlPlaneDialOptions"}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[integrate.Config]()) {
