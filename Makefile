@@ -113,9 +113,9 @@ oldest: ## Vet with the oldest supported gRPC and Go, and test what uses gRPC: s
 	GOTOOLCHAIN=$(OLDGO) $(TEST) -vet=off -short -skip TestArrows -modfile=.ci/oldest.mod -tags xdslb_oldgrpc $(OLDTESTED)
 
 # Code that shares memory between goroutines imports sync or sync/atomic; the tests of the other packages have no
-# race of their own to find. The slowest come first. ONE are slow tests of a single goroutine, or of memory.
+# race of their own to find, except for csds and debug, which read the client. The slowest come first. ONE are slow tests of a single goroutine, or of memory.
 # The workflow weekly tests all packages, and leaves out none.
-RACED = $(addprefix ./,xds integrate integrate/internal/balancer bench/demo) $(call imports,sync(/atomic)?)
+RACED = $(addprefix ./,xds integrate integrate/internal/balancer xds/csds integrate/debug bench/demo) $(call imports,sync(/atomic)?)
 ONE := TestDenseRoutes|TestTooManyFields|TestFieldsInAnyOrder|TestManyRoutes|TestTooManyEntries|TestManyTargets|TestDeltaRequestsFit|TestFleetReturns
 
 .PHONY: race

@@ -29,8 +29,7 @@ import (
 // does not look fast.
 //
 // Of RPCs that ended, about the latest memory count at most. An endpoint that has become slow gets few
-// RPCs, and these would need long to outweigh thousands of fast ones before: 20 s after one of five
-// had become 26 times slower, its estimate was only 5 times that of the others.
+// RPCs, and these would need long to outweigh thousands of fast ones before.
 //
 // The zero timing is ready to use. It must not be copied. It is safe for concurrent use. Its
 // fields share one cache line. Picks that find the estimate outdated renew it, one at a time,
