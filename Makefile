@@ -33,7 +33,7 @@ demo: ## Run a demo on loopback: control plane, backends, client.
 	@GO=$(GO) bench/cmd/run.sh demo
 
 QUICK := unit examples
-REST  := lint apidiff dashboards long invariants seeded rollout oldest race bench-once guard portable quickstart fuzz
+REST  := lint apidiff dashboards kubernetes long invariants seeded rollout oldest race bench-once guard portable quickstart fuzz
 
 .PHONY: test
 test: ## Unit tests and examples: four minutes on an idle machine without caches.
@@ -86,6 +86,10 @@ examples: ## The examples, which are modules of their own.
 .PHONY: dashboards
 dashboards: ## The dashboards and alert rules, with Prometheus' parser.
 	cd integrate/dashboards && $(GO) vet . && $(TEST) .
+
+.PHONY: kubernetes
+kubernetes: ## The source of Kubernetes, with client-go.
+	cd integrate/kubernetes && $(GO) vet . && $(TEST) .
 
 .PHONY: invariants
 invariants: ## The kernel's tests with internal checks enabled.
@@ -212,3 +216,4 @@ portable: ## Compile for PLATFORMS, and run the tests of WORDS with 32 bits.
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME.
 	@GO='$(GO)' FUZZTIME=$(FUZZTIME) .ci/fuzz ./fuzz ./integrate/internal/balancer ./integrate/internal/offline ./integrate/internal/rpc
+	@cd integrate/kubernetes && GO='$(GO)' FUZZTIME=$(FUZZTIME) ../../.ci/fuzz .

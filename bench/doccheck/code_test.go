@@ -29,9 +29,14 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/resource"
 )
+
+func init() { // of integrate/kubernetes, a module that this one cannot import
+	xds.RegisterSource("kubernetes", func(uri string) (xds.Source, error) { return nil, errors.New(uri + " is not available") })
+}
 
 // TestCode: in Markdown files each block of Go compiles, in this module, and each block of JSON is a
 // bootstrap, an overlay or a resource that is accepted.

@@ -4,6 +4,7 @@
 package doccheck
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +39,7 @@ func TestRelease(t *testing.T) {
 	script := write(".ci/release", read(t, ".ci/release"), 0o700)
 	write(".ci/go", "#!/bin/sh\necho \"$@\" >"+out+"/sbom.cdx.json\n", 0o700)
 	write("CHANGELOG.md", "# Changelog\n\n## [0.2.0] - 2027-01-02\n\n- two\n\n## [0.1.0] - 2026-12-01\n\n- one\n", 0o600)
+	write("integrate/kubernetes/go.mod", "require (\n\tgithub.com/xdslb/xdslb v0.2.0\n)\n", 0o600)
 	write(".ci/figures", read(t, ".ci/figures"), 0o700)
 	commit := func() string {
 		t.Helper()
@@ -71,7 +73,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s is %q (%v), want %q", name, text, err, want)
 		}
 	}
-	for _, c := range []struct{ version, want string }{{"0.2.0", "not a version"}, {"v0.3.0", "no section"}, {"v0.2", "not a version"}} {
+	for _, c := range []struct{ version, want string }{{"0.2.0", "not a version"}, {"v0.3.0", "no section"}, {"v0.1.0", "requires another version"}, {"v0.2", "not a version"}} {
 		if text, err := run(script, c.version, out); err == nil || !strings.Contains(text, c.want) {
 			t.Errorf("release %s: %v %q, want an error with %q", c.version, err, text, c.want)
 		}
@@ -111,8 +113,10 @@ func TestWorkflows(t *testing.T) {
 			t.Errorf("%s.yml runs %q, want %q", name, commands, want)
 		}
 	}
-	packages := regexp.MustCompile(`\.ci/fuzz (.*)`).FindStringSubmatch(read(t, "Makefile"))[1]
-	if !strings.Contains(read(t, ".github/oss-fuzz/build.sh"), "for pkg in "+packages+"; do") {
-		t.Errorf("OSS-Fuzz does not build the targets of %s, as make fuzz does", packages)
+	for _, m := range regexp.MustCompile(`(?m)(?:cd (\S+) && |^\t@)GO=.*\.ci/fuzz (.*)`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		folder, packages := cmp.Or(m[1], `"$SRC/xdslb"`), m[2]
+		if !strings.Contains(read(t, ".github/oss-fuzz/build.sh"), "\ncd "+folder+"\ntargets "+packages+"\n") {
+			t.Errorf("OSS-Fuzz does not build the targets of %s in %s, as make fuzz does", packages, folder)
+		}
 	}
 }

@@ -32,7 +32,8 @@ type apiServer struct {
 	cuts     int           // connections of watches have been broken so often
 	plain    bool          // reject streamed lists
 	denied   map[string]bool
-	requests []string // path and query of interest
+	requests []string        // path and query of interest
+	verbs    map[string]bool // of RBAC, with resources
 }
 
 type apiEvent struct {
@@ -43,7 +44,7 @@ type apiEvent struct {
 }
 
 func newAPIServer() *apiServer {
-	return &apiServer{version: 1, objects: map[string]json.RawMessage{}, changed: make(chan struct{}), denied: map[string]bool{}}
+	return &apiServer{version: 1, objects: map[string]json.RawMessage{}, changed: make(chan struct{}), denied: map[string]bool{}, verbs: map[string]bool{}}
 }
 
 // serve starts the server, which stops at the end of the test.
@@ -165,14 +166,15 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, q := r.URL.Path, r.URL.Query()
 	a.mu.Lock()
 	streamed := q.Get("sendInitialEvents") == "true"
-	what := "list"
+	resource, verb, what := path[strings.LastIndex(path, "/")+1:], "list", "list"
 	if q.Get("watch") != "" {
-		what = "watch " + q.Get("resourceVersion")
+		verb, what = "watch", "watch "+q.Get("resourceVersion")
 	}
 	if streamed {
 		what = "streamed list"
 	}
-	a.requests = append(a.requests, path[strings.LastIndex(path, "/")+1:]+": "+what)
+	a.verbs[verb+" "+resource] = true
+	a.requests = append(a.requests, resource+": "+what)
 	denied, invalid := a.denied[path], streamed && a.plain
 	a.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")

@@ -207,7 +207,7 @@ func TestRollingRestart(t *testing.T) {
 
 	// Pods differ in their ports, since they share an address. Each port is a slice of its own.
 	const pods, surge = 50, 5
-	backends := xdstest.NewBackends(t, 2*pods, xdstest.BackendOptions{})
+	backends := xdstest.NewBackends(t, 2*pods+1, xdstest.BackendOptions{})
 	show := func(b *xdstest.Backend, ready, terminating bool) {
 		addr := b.Addr()
 		api.apply(aSlice("shop", "orders", fmt.Sprint("orders-", addr.Port()), "grpc", int32(addr.Port()), podIn(addr.Addr().String(), ready, true, terminating)))
@@ -219,6 +219,8 @@ func TestRollingRestart(t *testing.T) {
 	for _, b := range backends[:pods] {
 		show(b, true, false)
 	}
+	backends, unready := backends[:2*pods], backends[2*pods]
+	show(unready, false, false)
 	cc, err := integrate.Config{Bootstrap: []byte(document), Linger: -1}.NewClient("xds:///"+ordersGRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -289,6 +291,9 @@ func TestRollingRestart(t *testing.T) {
 	load.Wait()
 	if err := failure.Load(); err != nil {
 		t.Errorf("an RPC failed: %v", *err)
+	}
+	if n := unready.Calls(); n > 0 {
+		t.Errorf("%d RPCs to a pod that is not ready", n)
 	}
 	t.Logf("%d RPCs", calls.Load())
 }

@@ -4,6 +4,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -219,25 +220,26 @@ func (d *draws) world() (*corev1.Service, string, []*discoveryv1.EndpointSlice) 
 	}
 	svc.Spec.ClusterIP = pick(d, "10.1.2.3", corev1.ClusterIPNone)
 	svc.Spec.IPFamilies = pick(d, nil, []corev1.IPFamily{"IPv4", "IPv6"}, []corev1.IPFamily{"IPv6"})
-	for range d.n(4) {
+	for range pick(d, 1, 1, 2, 3, 0) {
 		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{
-			Name: pick(d, "grpc", "grpc", "grpc", "", "http"), Port: pick[int32](d, 80, 8080, 0),
-			Protocol: pick(d, corev1.ProtocolTCP, "", corev1.ProtocolTCP, corev1.ProtocolUDP), TargetPort: pick(d, intstr.FromInt32(0), intstr.FromInt32(9000), intstr.FromString("http")),
+			Name: pick(d, "grpc", "grpc", "grpc", "grpc", "grpc", "grpc", "", "http"), Port: pick[int32](d, 80, 80, 8080, 0),
+			Protocol:   pick(d, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, "", corev1.ProtocolUDP),
+			TargetPort: pick(d, intstr.FromInt32(0), intstr.FromInt32(9000), intstr.FromString("http")),
 		})
 	}
 	var list []*discoveryv1.EndpointSlice
-	for i := range d.n(6) {
+	for i := range 1 + d.n(5) {
 		slice := aSlice("shop", "orders", fmt.Sprint("orders-", i), "", 0)
 		slice.Ports = nil
-		slice.AddressType = pick(d, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
-		for range d.n(3) {
+		slice.AddressType = pick[discoveryv1.AddressType](d, "IPv4", "IPv4", "IPv4", "IPv6", "IPv6", "FQDN")
+		for range pick(d, 1, 1, 1, 2, 0) {
 			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
-				Name: pickPtr(d, "grpc", "grpc", "grpc", "", "http"), Port: pickPtr[int32](d, 9000, 9000, 9000, 9001, 0, 70000), Protocol: pickPtr(d, corev1.ProtocolTCP, corev1.ProtocolUDP),
+				Name: pickPtr(d, "grpc", "grpc", "grpc", "grpc", "grpc", "", "http"), Port: pickPtr[int32](d, 9000, 9000, 9000, 9000, 9001, 0, 70000), Protocol: pickPtr(d, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP),
 			})
 		}
-		for range d.n(8) {
+		for range 1 + d.n(8) {
 			e := discoveryv1.Endpoint{
-				Conditions: discoveryv1.EndpointConditions{Ready: pickPtr(d, true, false), Serving: pickPtr(d, true, false), Terminating: pickPtr(d, true, false)},
+				Conditions: discoveryv1.EndpointConditions{Ready: pickPtr(d, true, true, false), Serving: pickPtr(d, true, false), Terminating: pickPtr(d, true, false)},
 				NodeName:   pickPtr(d, "n1", "n2", "n3", ""), Zone: pickPtr(d, "a", "b", ""),
 			}
 			switch d.n(4) {
@@ -256,7 +258,12 @@ func (d *draws) world() (*corev1.Service, string, []*discoveryv1.EndpointSlice) 
 		}
 		list = append(list, slice)
 	}
-	return svc, pick(d, "grpc", "grpc", "grpc", "80", "8080", "http", "0", "70000"), list
+	port := pick(d, "grpc", "80", "8080", "http", "0", "70000")
+	if n := len(svc.Spec.Ports); n > 0 && d.n(8) > 0 {
+		p := svc.Spec.Ports[d.n(n)]
+		port = cmp.Or(pick(d, p.Name, p.Name, ""), fmt.Sprint(p.Port))
+	}
+	return svc, port, list
 }
 
 func testZones(node string) (string, string) {

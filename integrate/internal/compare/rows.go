@@ -75,6 +75,10 @@ var rows = []row{
 		true, "a control plane that serves incremental ADS only", "it has only the state-of-the-world variant, and gets no resources",
 		"add the other variant to the control plane", channel((*Input).deltaOnly),
 	},
+	{
+		true, "a source in the process in place of a control plane, or as its fallback", "it cannot read the bootstrap, so channels stay with xdslb",
+		"use a bootstrap with control planes only", channel(func(in *Input) bool { return in.servers((*bootstrap.Server).Local) }),
+	},
 
 	{
 		false, "incremental ADS, by Config.Delta or the bootstrap", "it uses the state-of-the-world variant of ADS, which the control plane has to serve",
@@ -332,7 +336,7 @@ func (in *Input) delta() bool {
 // does not implement the other variant.
 func (in *Input) deltaOnly() bool {
 	return !in.Options.Delta && in.servers(func(s *bootstrap.Server) bool {
-		return !s.Delta && in.Variants[s.URI] == "DeltaAggregatedResources"
+		return !s.Delta && !s.Local() && in.Variants[s.URI] == "DeltaAggregatedResources"
 	})
 }
 

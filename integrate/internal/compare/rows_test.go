@@ -25,6 +25,7 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/compare"
 	"github.com/xdslb/xdslb/integrate/report"
+	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -336,7 +337,12 @@ func TestRows(t *testing.T) {
 		}
 	})
 	t.Run("channel", func(t *testing.T) {
-		const agent, delta = "several targets behind an agent that accepts one stream", "a control plane that serves incremental ADS only"
+		const (
+			agent  = "several targets behind an agent that accepts one stream"
+			delta  = "a control plane that serves incremental ADS only"
+			source = "a source in the process in place of a control plane, or as its fallback"
+		)
+		xds.RegisterSource("rows", func(string) (xds.Source, error) { return nil, nil })
 		for _, tt := range []struct {
 			uri, variant, want string
 			targets            int
@@ -345,6 +351,8 @@ func TestRows(t *testing.T) {
 			{"unix:///etc/istio/proxy/XDS", "StreamAggregatedResources", agent, 2},
 			{"istiod:15012", "StreamAggregatedResources", "", 2},
 			{"control:1", "DeltaAggregatedResources", delta, 1},
+			{"rows:", "DeltaAggregatedResources", source, 1},
+			{"rows:", "", source, 1},
 		} {
 			b, err := bootstrap.Parser{}.Parse("test", bootOf(tt.uri, "insecure", "", ""))
 			if err != nil {
