@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"iter"
 	"net"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/jwt"
+	"google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
@@ -134,7 +137,11 @@ func appendFunc(fs []func(), f func()) []func() {
 func (p *parse) channelCreds(server value, s *Server) (plain bool) {
 	list := server.field("channel_creds")
 	if list.v == nil {
-		p.missing(server, "channel_creds", `list at least one, such as {"type": "insecure"} or {"type": "tls"}`)
+		fix := `list at least one, such as {"type": "insecure"} or {"type": "tls"}`
+		if u, err := url.Parse(s.URI); err == nil && u.Scheme != "" && !port(u.Opaque) && resolver.Get(u.Scheme) == nil {
+			fix += fmt.Sprintf("; if %q is the scheme of a source, import the package that registers it", u.Scheme)
+		}
+		p.missing(server, "channel_creds", fix)
 		return false
 	}
 	var unsupported []string
@@ -169,6 +176,12 @@ func (p *parse) channelCreds(server value, s *Server) (plain bool) {
 		p.fail(list, problem, p.supportedChannelCreds())
 	}
 	return plain
+}
+
+// port reports whether s is a port, as in "localhost:443".
+func port(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
 }
 
 // supportedChannelCreds is the advice for a list without a supported type.
