@@ -4,13 +4,16 @@
 package balancer
 
 import (
+	"math"
 	"net/netip"
+	"slices"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/persistent"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
@@ -74,4 +77,79 @@ func (ch *channel) rpcClock() *picker.Clock {
 		ch.clock = picker.NewClock(ch.rt.Now)
 	}
 	return ch.clock
+}
+
+// adaptation derives the configuration of a channel from the one that all channels share.
+type adaptation struct {
+	*channel
+	subsetSeed uint64 // random: selects the endpoints that the channel keeps of a large set (A68)
+}
+
+// config adapts a configuration, which all channels share, to this channel: it removes endpoint
+// weights if they are to be ignored (D2), sets the default limit of circuit breakers, selects a
+// subset of the endpoints if the policy requires it (A68), and removes endpoints that its
+// credentials would connect to in plaintext contrary to A29. Unchanged clusters are reused;
+// changed holds the indexes of the changed clusters.
+func (a *adaptation) config(list *clusterList, cfg *picker.Config, changed []int) *picker.Config {
+	clusters, copied := cfg.Clusters, false
+	if !persistent.SameSlice(list.own, list.received) {
+		clusters, copied = slices.Clone(list.own), true
+	}
+	for _, i := range changed {
+		cc := cfg.Clusters[i]
+		if slices.ContainsFunc(cc.Leaves, a.needsOwn) {
+			cc = a.cluster(cc)
+			if !copied {
+				clusters, copied = slices.Clone(clusters), true
+			}
+		}
+		if copied {
+			clusters[i] = cc
+		}
+	}
+	if !copied {
+		return cfg
+	}
+	out := *cfg
+	out.Clusters = clusters
+	return &out
+}
+
+// needsOwn reports whether the leaf must be adapted.
+func (a *adaptation) needsOwn(l picker.Leaf) bool {
+	return a.ignoresWeights(&l) || l.Policy.Subset > 0 || a.refuses(&l) ||
+		l.DefaultLimit && l.MaxRequests != a.opts.DefaultMaxRequests
+}
+
+// ignoresWeights reports whether the policy of a leaf has to ignore weights that it would use.
+func (a *adaptation) ignoresWeights(l *picker.Leaf) bool {
+	if !a.opts.IgnoreEndpointWeights {
+		return false
+	}
+	_, weighted := l.Policy.Unweighted()
+	return weighted
+}
+
+func (a *adaptation) cluster(cc *picker.Cluster) *picker.Cluster {
+	out := *cc
+	out.Leaves = slices.Clone(cc.Leaves)
+	for i := range out.Leaves {
+		l := &out.Leaves[i]
+		if a.refuses(l) {
+			a.refuse(l)
+		}
+		if a.opts.IgnoreEndpointWeights {
+			l.Policy, _ = l.Policy.Unweighted()
+		}
+		if l.DefaultLimit {
+			l.MaxRequests = a.opts.DefaultMaxRequests
+		}
+		if n := l.Policy.Subset; n > 0 {
+			l.Priorities = slices.Clone(l.Priorities)
+			for k := range l.Priorities {
+				l.Priorities[k] = l.Priorities[k].Subset(int(min(n, math.MaxInt32)), a.subsetSeed)
+			}
+		}
+	}
+	return &out
 }

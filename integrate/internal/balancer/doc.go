@@ -18,7 +18,7 @@
 // Events are configurations, SubConn states, timers and calls of child policies. They enter at
 // the top, take the mutex and are passed down the tree by call: Balancer, cluster, leaf,
 // priority, and below these endpoints with their connections, or groups with their child
-// policies. Lower layers reach the top only through the cluster's entry (entry.go).
+// policies. Lower layers reach the top only through the cluster's entry (balancer.go).
 //
 // Changes are returned in the other direction (change.go). Endpoints, connections and child
 // policies mark their changes in the tally of their priority. At the end of the event
@@ -26,7 +26,7 @@
 // change to the balancer. publisher.settle acts on the change: it tells gRPC the channel's
 // state, and publishes at once or sets a timer.
 //
-// Data that endpoints and connections share is below them: common for a leaf, channel for the
+// Data that endpoints and connections share is below them: leafState for a leaf, channel for the
 // whole balancer.
 //
 // # Priorities

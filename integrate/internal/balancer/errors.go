@@ -173,7 +173,7 @@ func (r *rejections) status(res picker.Result) error {
 }
 
 // rejections returns the rejections of the leaf's configuration.
-func (l *common) rejections() *rejections {
+func (l *leafState) rejections() *rejections {
 	name, service, limit := l.cfg.Name, l.cfg.Service, l.cfg.MaxRequests
 	if r := l.rejected; r != nil && r.service == service && r.limit == limit && (r.noteDefault != nil) == l.cfg.DefaultLimit && slices.Equal(r.of, l.cfg.Drops) {
 		return r

@@ -147,7 +147,7 @@ const failureTextDelay = time.Second
 
 // awaitFailure publishes the latest connection error of a leaf for failing RPCs, after a delay
 // if the state of the cluster does not change with it.
-func (c *cluster) awaitFailure(l *common) {
+func (c *cluster) awaitFailure(l *leafState) {
 	if c.failureTimer != nil || c.inUse == nil || c.inUse.leaf != l {
 		return
 	}

@@ -26,7 +26,7 @@ import (
 
 // A healthWatch watches the health service of a connection's backend, from the time at which the
 // connection is READY until it is lost, shut down, or given to a child policy, or the cluster's
-// health check changes. It has one goroutine. The balancer's mutex guards common.watches.
+// health check changes. It has one goroutine. The balancer's mutex guards leafState.watches.
 type healthWatch struct {
 	service string
 	cancel  context.CancelFunc

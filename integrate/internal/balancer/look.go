@@ -7,9 +7,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
@@ -154,4 +157,191 @@ func pickInSession(c *cluster, session *report.SessionStatus, kernel *picker.Clu
 	kernel.Endpoints, kernel.Localities = shares, nil
 	kernel.Picked, kernel.Delegated, kernel.Waits, kernel.Fails = e.Share, 0, e.Waits, 0
 	return true
+}
+
+// AwaitReady waits until RPCs of the method would be sent, or the balancer is closed. It fails if
+// ctx ends before.
+func AwaitReady(ctx context.Context, b *Balancer, method string) (closed bool, err error) {
+	for {
+		published := b.nextPublication()
+		if published == nil {
+			return true, nil
+		}
+		if isReady(ctx, b, method) {
+			return false, nil
+		}
+		select {
+		case <-published:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}
+
+// isReady reports whether RPCs of the method would be sent by the latest publication. IDLE
+// clusters are connected, as by an RPC.
+func isReady(ctx context.Context, b *Balancer, method string) bool {
+	s := b.picker.current.Load()
+	if s.Snapshot == nil {
+		return false
+	}
+	ok := true
+	for cluster := range s.Snapshot.Destinations(ctx, method) {
+		if cluster < 0 {
+			ok = false
+			continue
+		}
+		switch {
+		case s.Snapshot.ClusterErr(int(cluster)) != nil:
+			ok = false
+		case s.cluster(cluster).status == picker.Idle:
+			b.connectIdle(s.Config.Clusters[cluster].Name)
+			ok = false
+		case s.cluster(cluster).status != picker.Ready:
+			ok = false
+		}
+	}
+	return ok
+}
+
+// Missing returns why RPCs of the method would not be sent; "" if they would, or if there
+// is no configuration yet.
+func Missing(ctx context.Context, b *Balancer, method string) string {
+	ctx = metadatautil.Detached(ctx)
+	b.lock()
+	defer b.unlock()
+	s := b.picker.current.Load()
+	if s.Snapshot == nil {
+		return explain.ErrorText(b.fatal)
+	}
+	var list []string
+	for cluster, outcome := range s.Snapshot.Destinations(ctx, method) {
+		switch {
+		case outcome == picker.NoRoute:
+			list = append(list, status.Convert(s.routeErrs.noRoute).Message())
+			continue
+		case outcome == picker.NotForwarding:
+			list = append(list, status.Convert(s.routeErrs.stale).Message())
+			continue
+		case s.Snapshot.ClusterErr(int(cluster)) != nil:
+			list = append(list, s.cluster(cluster).failed.Error())
+			continue
+		}
+		if c := b.clusters[s.Config.Clusters[cluster].Name]; c != nil && c.status() != picker.Ready {
+			list = append(list, missingOf(c))
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	return b.id.text(strings.Join(list, "; "))
+}
+
+// missingOf returns why the cluster has no endpoint to pick. O(endpoints).
+func missingOf(c *cluster) string {
+	state := c.status()
+	if state == picker.TransientFailure {
+		msg, _ := c.failureText()
+		return msg
+	}
+	p := c.inUse
+	if p == nil {
+		return fmt.Sprintf("xdslb: cluster %q is %s", c.cfg.Name, stateName(state))
+	}
+	n := p.counts
+	msg := fmt.Sprintf("xdslb: cluster %q is %s: of the endpoints of priority %d, %d are connecting, %d idle, %d failed",
+		c.cfg.Name, stateName(state), p.index, n[picker.Connecting], n[picker.Idle], n[picker.TransientFailure])
+	about, _ := p.failureDetails()
+	return msg + about
+}
+
+// lookCluster returns the cluster's status. r describes the choice of a locality; it is nil if
+// zones are not used.
+func lookCluster(c *cluster, r *picker.LocalityRouting) report.ClusterStatus {
+	s := report.ClusterStatus{Name: c.cfg.Name, State: stateName(c.status()), Priority: slices.Index(c.priorities, c.inUse)}
+	if c.inUse == nil {
+		s.Priority = -1
+	}
+	if c.status() == picker.TransientFailure {
+		s.Error, _ = c.failureText()
+	}
+	s.Zones = explain.Zones(r)
+	first := 0
+	for i, l := range c.leaves {
+		var left []int // endpoints of each priority outside of the channel's subset
+		if c.received != nil && c.received != c.cfg && i < len(c.received.Leaves) {
+			left = explain.LeftOut(&c.received.Leaves[i], &c.cfg.Leaves[i])
+		}
+		s.Leaves = append(s.Leaves, lookLeaf(c, l, first, left))
+		first += len(l.priorities)
+	}
+	return s
+}
+
+// lookLeaf returns the leaf's status. first is the number of its first priority, and left the
+// number of endpoints of each priority outside of the channel's subset.
+func lookLeaf(c *cluster, l *leaf, first int, left []int) report.LeafStatus {
+	s := report.LeafStatus{
+		Name: l.cfg.Name, Service: l.cfg.Service, Policy: explain.PolicyName(&l.cfg.Policy), TLS: explain.TLS(l.cfg.TLS, c.usesXDS()),
+		Note: explain.ErrorText(l.cfg.ResolutionNote), ConnectionError: explain.ErrorText(l.lastErr),
+		InFlight: l.breaker.InFlight(), MaxRequests: l.cfg.MaxRequests, Rejected: l.load.Overload().Load(),
+	}
+	if check := l.cfg.HealthCheck; check != nil {
+		s.HealthCheck = &check.Service
+	}
+	if c.inUse != nil && c.inUse.leaf == l.leafState {
+		s.Probes = lookProbes(c)
+	}
+	for _, d := range l.cfg.Drops {
+		s.Drops = append(s.Drops, report.DropStatus{Category: d.Category, PerMillion: d.PerMillion, Dropped: l.load.Drop(d.Category).Load()})
+	}
+	for i, p := range l.priorities {
+		ps := lookPriority(p, first+i)
+		ps.InUse = p == c.inUse
+		if i < len(left) {
+			ps.Endpoints.Subset = left[i]
+			ps.Endpoints.Total += left[i]
+		}
+		s.Priorities = append(s.Priorities, ps)
+	}
+	return s
+}
+
+// lookPriority returns the priority's status. O(endpoints).
+func lookPriority(p *priority, number int) report.PriorityStatus {
+	s := report.PriorityStatus{Priority: number, Phase: p.phase.String(), State: stateName(p.connectivity())}
+	for e := range p.endpoints {
+		s.Endpoints.Total++
+		switch {
+		case e.Draining:
+			s.Endpoints.Draining++
+		case e.Ejected && e.Connectivity == picker.Ready:
+			s.Endpoints.Ejected++
+		case e.Connectivity == picker.Ready:
+			s.Endpoints.Ready++
+		case e.Connectivity == picker.Connecting:
+			s.Endpoints.Connecting++
+		case e.Connectivity == picker.Idle:
+			s.Endpoints.Idle++
+		default:
+			s.Endpoints.Failed++
+		}
+	}
+	return s
+}
+
+// lookProbes returns the status of the cluster's probes, or nil if it does not probe.
+func lookProbes(c *cluster) *report.ProbeStatus {
+	if c.probers == nil {
+		return nil
+	}
+	s := &report.ProbeStatus{Synchronous: c.asksForEach()}
+	for _, p := range c.probers {
+		answers, silent, hot := p.pool.Stats()
+		s.Answers, s.Silent, s.HotAbove = s.Answers+answers, s.Silent+silent, max(s.HotAbove, hot)
+		p.mu.Lock()
+		s.Sent, s.Failed = s.Sent+p.sent, s.Failed+p.failed
+		p.mu.Unlock()
+	}
+	return s
 }

@@ -50,7 +50,7 @@ func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 }
 
 // addObservers adds the observers that the leaf's configuration requires to an endpoint.
-func (l *common) addObservers(e *endpoint) {
+func (l *leafState) addObservers(e *endpoint) {
 	detects, weighs, watched := l.detects(), l.cfg.Policy.Kind.Traits().Reports, l.watched
 	if !detects && !weighs && !watched {
 		return

@@ -46,7 +46,7 @@ const minInterval = 10 * time.Millisecond
 
 // detects reports whether outliers are detected. Without a detector nothing is counted either.
 // pick_first ignores outlier detection: it has only one endpoint (A61).
-func (l *common) detects() bool {
+func (l *leafState) detects() bool {
 	return l.cfg.Outlier.Detects() && !selects(l.cfg.Policy.Kind)
 }
 

@@ -19,7 +19,7 @@ import (
 
 // reconciler carries the endpoints of one leaf over to a new configuration.
 type reconciler struct {
-	leaf    *common
+	leaf    *leafState
 	changes *eventlog.Changes
 	changed *[]*tally     // the cluster's, for new priorities
 	left    []oldEndpoint // without a place yet
@@ -43,7 +43,7 @@ type slot struct {
 // reconcile makes the leaf's priorities and endpoints match its configuration. changed is the
 // cluster's list of tallies. It reports whether the states of endpoints must be counted again.
 func (l *leaf) reconcile(changes *eventlog.Changes, changed *[]*tally) (moved bool) {
-	m := reconciler{leaf: &l.common, changes: changes, changed: changed}
+	m := reconciler{leaf: l.leafState, changes: changes, changed: changed}
 	m.matchPriorities(l)
 	m.finish()
 	return m.moved

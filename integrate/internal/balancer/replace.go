@@ -144,7 +144,7 @@ func (c *conn) onReplacementState(s balancer.SubConnState) {
 }
 
 // recheckReplacements applies a changed health check, or its end, to READY replacements.
-func (l *common) recheckReplacements() {
+func (l *leafState) recheckReplacements() {
 	for c := range l.replacements {
 		if c.replacement && c.state == picker.Ready {
 			c.stopHealthWatch()
@@ -198,7 +198,7 @@ func (c *conn) onTakenOver(ready bool, s balancer.SubConnState) {
 }
 
 // noteReplacementFailed logs, once after each change, that the settings fail.
-func (l *common) noteReplacementFailed(err error) {
+func (l *leafState) noteReplacementFailed(err error) {
 	if l.replacementFailed {
 		return
 	}

@@ -4,6 +4,10 @@
 package balancer
 
 import (
+	"cmp"
+	"log/slog"
+	"time"
+
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/resolver"
 
@@ -44,4 +48,23 @@ func WithSource(s *Source) *attributes.Attributes { return attributes.New(source
 func SourceOf(s resolver.State) *Source {
 	src, _ := s.Attributes.Value(sourceKey{}).(*Source)
 	return src
+}
+
+// Options are the options of one channel: fields of integrate.Config, which documents them.
+type Options struct {
+	FailoverTimeout       time.Duration
+	RetireAfter           time.Duration
+	IgnoreEndpointWeights bool
+	DefaultMaxRequests    uint32
+	ReconnectOnTLSChange  bool
+	HealthChecks          bool // HealthCheckService is set
+	Logger                *slog.Logger
+}
+
+// WithDefaults returns the options with the defaults in place of zero values.
+func (o Options) WithDefaults() *Options {
+	o.FailoverTimeout = cmp.Or(o.FailoverTimeout, 10*time.Second)
+	o.DefaultMaxRequests = cmp.Or(o.DefaultMaxRequests, 1024)
+	o.RetireAfter = cmp.Or(o.RetireAfter, 15*time.Minute)
+	return &o
 }

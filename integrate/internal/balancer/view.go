@@ -85,8 +85,8 @@ func (c *cluster) renderPriority(p *priority, n needs) {
 	c.state.Drops, c.state.Overload = l.dropCounters()
 }
 
-func (c *cluster) leafIndex(of *common) int {
-	return slices.IndexFunc(c.leaves, func(l *leaf) bool { return &l.common == of })
+func (c *cluster) leafIndex(of *leafState) int {
+	return slices.IndexFunc(c.leaves, func(l *leaf) bool { return l.leafState == of })
 }
 
 // rendered is called after the cluster has been rendered for a publication.
@@ -225,5 +225,35 @@ func (c *clusterView) addIndexes(p *priority) {
 	c.indexes = make(map[*endpoint]int32, len(p.results))
 	for e := range p.endpoints {
 		c.indexes[e] = int32(len(c.indexes))
+	}
+}
+
+// buildCache computes results and state if they are out of date: O(endpoints).
+func (p *priority) buildCache() {
+	if p.state != nil && !p.stale {
+		return
+	}
+	n := p.size()
+	p.stale, p.connectable = false, nil
+	if p.leaf.onDemand() {
+		p.connectable = make([]*endpoint, 0, n)
+	}
+	p.results = make([]result, 0, n)
+	p.state = make([]picker.LocalityState, 0, len(p.localities))
+	for _, l := range p.localities {
+		for _, e := range l.endpoints {
+			p.results = append(p.results, result{e.conn.subConn(), e.done})
+			if p.connectable != nil {
+				p.connectable = append(p.connectable, e)
+			}
+		}
+		p.state = append(p.state, picker.LocalityState{Load: l.load, Endpoints: l.endpoints})
+	}
+}
+
+// setVersions sets the versions in the states of the localities.
+func (p *priority) setVersions() {
+	for i, l := range p.localities {
+		p.state[i].Version = l.version
 	}
 }

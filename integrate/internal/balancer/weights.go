@@ -35,7 +35,7 @@ type wrrWeight struct {
 	orcaweight.Weight
 	failures orcaweight.Failures
 
-	leaf *common
+	leaf *leafState
 
 	// Guarded by the balancer's mutex.
 	published float64 // the weight in the snapshots
