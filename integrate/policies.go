@@ -30,13 +30,15 @@ const (
 	// (A48). {"choiceCount": 2}
 	LeastRequest = "xdslb_least_request"
 	// LeastLatency picks the cheaper of two random endpoints, or of all if they are few: the cost is the recent latency
-	// times the RPCs in flight. {"decayTime": "10s"}
+	// times the RPCs in flight. {"decayTime": "10s", "slow_start_config": {"slow_start_window": "0s"}}, where
+	// slow_start_config is Envoy's message.
 	LeastLatency = "xdslb_least_latency"
 	// Prequal probes endpoints for their load, and picks the endpoint with the best answer.
 	// Servers answer by package integrate/probe; without it the policy is [LeastLatency].
 	// [github.com/xdslb/xdslb/xds/lbpolicy.Prequal] describes the parameters.
 	// {"poolSize": 16, "maxAge": "1s", "probesPerRpc": 3, "removePerRpc": 1,
-	// "hotQuantile": 0.84, "probeTimeout": "0.1s", "maxProbesPerSecond": 500}
+	// "hotQuantile": 0.84, "probeTimeout": "0.1s", "maxProbesPerSecond": 500}, and the slow_start_config of
+	// LeastLatency
 	Prequal = "xdslb_prequal"
 )
 

@@ -190,6 +190,8 @@ func TestStandaloneErrors(t *testing.T) {
 		{integrate.LeastLatency, `{"decay": "1s"}`, `unknown field "decay"`},
 		{integrate.WeightedRoundRobin, `{"weights": [1]}`, `unknown field "weights"`},
 		{integrate.LeastLatency, `{"decayTime": "0s"}`, "xdslb_least_latency: decayTime 0s is below 1ms"},
+		{integrate.LeastLatency, `{"slow_start_config": {"slow_start_window": "-1s"}}`, "slow_start_config.slow_start_window -1s is negative"},
+		{integrate.Prequal, `{"locality_lb_config": {"zone_aware_lb_config": {}}}`, "xdslb_prequal: locality_lb_config: without xDS there are no localities"},
 	} {
 		_, err := balancer.Get(c.policy).(balancer.ConfigParser).ParseConfig([]byte(c.config))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -62,7 +62,9 @@
 // becomes a custom policy after its own parser has accepted the configuration. Seven
 // names are converted to policies that the snapshot implements: round_robin, pick_first,
 // least_request_experimental, ring_hash_experimental, weighted_round_robin, and this module's
-// own xdslb_least_latency and xdslb_prequal ([Prequal]). As child balancers they would be
+// own xdslb_least_latency and xdslb_prequal ([Prequal]). All of them except pick_first and ring hash
+// also read slow_start_config and locality_lb_config, as Envoy's messages in JSON, since not
+// every message of Envoy has both. As child balancers they would be
 // slower, and ring_hash would not work at all, since the request's hash reaches it through an
 // internal package of grpc-go. This is also the only way to set A76's requestHashHeader, which
 // has no xDS field, and to get round robin without weights.

@@ -47,6 +47,10 @@ func decodeEndpointPolicy(config []byte, m endpointPolicy) (picker.Policy, error
 	if err := decode(config, m); err != nil {
 		return picker.Policy{}, err
 	}
+	return commonSettings(m)
+}
+
+func commonSettings(m endpointPolicy) (picker.Policy, error) {
 	start, err := slowStart(m.GetSlowStartConfig())
 	if err != nil {
 		return picker.Policy{}, err
@@ -328,8 +332,13 @@ func peakEWMA(config []byte, _ Nested) (picker.Policy, error) {
 var errPeakEWMA = errors.New("value is not a valid envoy.extensions.load_balancing_policies.peak_ewma.v3alpha.PeakEwma message")
 
 // LeastLatency converts the JSON configuration of the policy xdslb_least_latency: {"decayTime":
-// "10s"}. Unknown fields are errors.
+// "10s"}, and the common fields slow_start_config and locality_lb_config, which are Envoy's messages.
+// Unknown fields are errors.
 func LeastLatency(config []byte) (picker.Policy, error) {
+	return withCommonFields(picker.PolicyLeastLatency, leastLatencyJSON)(config, nil)
+}
+
+func leastLatencyJSON(config []byte, _ Nested) (picker.Policy, error) {
 	c := struct{ DecayTime string }{defaultDecay.String()}
 	if err := DecodeFields(config, &c); err != nil {
 		if mistyped := (*json.UnmarshalTypeError)(nil); errors.As(err, &mistyped) {
@@ -343,8 +352,6 @@ func LeastLatency(config []byte) (picker.Policy, error) {
 	}
 	return latencyOf("decayTime", d)
 }
-
-func leastLatencyJSON(config []byte, _ Nested) (picker.Policy, error) { return LeastLatency(config) }
 
 func latencyOf(field string, decay time.Duration) (picker.Policy, error) {
 	if decay < minDecay {

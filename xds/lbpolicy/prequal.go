@@ -52,8 +52,12 @@ const (
 //	maxProbesPerSecond  of a client: 500; up to 10000
 //	synchronous         0, or the number of endpoints probed for each RPC: 2 to 10
 //
-// Unknown fields are errors: see DecodeFields.
+// and the common fields of LeastLatency. Unknown fields are errors: see DecodeFields.
 func Prequal(config []byte) (picker.Policy, error) {
+	return withCommonFields(picker.PolicyPrequal, prequal)(config, nil)
+}
+
+func prequal(config []byte, _ Nested) (picker.Policy, error) {
 	c := prequalConfig{
 		PoolSize: 16, MaxAge: "1s", ProbesPerRPC: 3, RemovePerRPC: 1, HotQuantile: .84,
 		ProbeTimeout: "0.1s", MaxProbesPerSecond: 500,
@@ -90,5 +94,3 @@ func Prequal(config []byte) (picker.Policy, error) {
 	}
 	return picker.Policy{Kind: picker.PolicyPrequal, Flat: true, Prequal: &p}, nil
 }
-
-func prequal(config []byte, _ Nested) (picker.Policy, error) { return Prequal(config) }

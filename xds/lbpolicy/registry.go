@@ -218,7 +218,7 @@ func makeConverters() (ofMessages, ofJSON map[string]builtin) {
 			ofMessages[t.Message] = builtin{name, c.message, of(c.convert)}
 		}
 		if c.fromJSON != nil {
-			ofJSON[t.TypedStruct] = builtin{name: t.TypedStruct, convert: of(c.fromJSON)}
+			ofJSON[t.TypedStruct] = builtin{name: t.TypedStruct, convert: of(withCommonFields(c.kind, c.fromJSON))}
 		}
 	}
 	return ofMessages, ofJSON

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	typedstructv3 "github.com/cncf/xds/go/xds/type/v3"
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -86,7 +87,54 @@ func custom(name string, b balancer.Builder) Converter {
 	}
 }
 
-// unweighted is gRPC's round robin: it has no configuration and no weights.
+// withCommonFields returns a converter of JSON that also reads slow_start_config and locality_lb_config, as
+// Envoy's messages in JSON, if the traits of the kind have slow start and zone-aware routing. c gets the
+// other fields. Envoy's messages do not have the fields for all policies.
+func withCommonFields(kind picker.PolicyKind, c Converter) Converter {
+	return func(config []byte, nested Nested) (picker.Policy, error) {
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(config, &fields) != nil {
+			return c(config, nested) // which returns the error
+		}
+		var names []string
+		if kind.Traits().SlowStart {
+			names = append(names, "slow_start_config", "slowStartConfig")
+		}
+		if kind.Traits().Zones {
+			names = append(names, "locality_lb_config", "localityLbConfig")
+		}
+		common := map[string]json.RawMessage{}
+		for _, name := range names {
+			if value, ok := fields[name]; ok {
+				common[name] = value
+				delete(fields, name)
+			}
+		}
+		if len(common) == 0 {
+			return c(config, nested)
+		}
+		var m roundrobinv3.RoundRobin // whose fields are these two
+		js, err := json.Marshal(common)
+		if err == nil {
+			err = protojson.UnmarshalOptions{DiscardUnknown: kind.Traits().Stock}.Unmarshal(js, &m) // A21
+		}
+		if err != nil {
+			return picker.Policy{}, readable(err)
+		}
+		settings, err := commonSettings(&m)
+		if err != nil {
+			return picker.Policy{}, err
+		}
+		if config, err = json.Marshal(fields); err != nil {
+			return picker.Policy{}, err
+		}
+		p, err := c(config, nested)
+		p.SlowStart, p.ZoneAware = settings.SlowStart, settings.ZoneAware
+		return p, err
+	}
+}
+
+// unweighted is gRPC's round robin: it has only the common fields, and no weights.
 func unweighted([]byte, Nested) (picker.Policy, error) { return picker.Policy{}, nil }
 
 // fromJSON returns a converter for the JSON form of the messages that c converts. Unknown

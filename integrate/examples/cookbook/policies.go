@@ -105,6 +105,20 @@ func LeastLatency() *clusterv3.Cluster {
 	return c
 }
 
+// Recommended is least latency with slow start and zone-aware routing. Clients that do not support it use
+// round_robin.
+func Recommended() *clusterv3.Cluster {
+	c := eds("orders")
+	c.LoadBalancingPolicy = policies(
+		extension("least_latency", typed("xdslb_least_latency", map[string]any{
+			"slow_start_config":  map[string]any{"slow_start_window": "60s"},
+			"locality_lb_config": map[string]any{"zone_aware_lb_config": map[string]any{}},
+		})),
+		extension("round_robin", &roundrobinv3.RoundRobin{}),
+	)
+	return c
+}
+
 // Prequal asks three endpoints for their load before each RPC. Clients that do not support it use
 // least_request.
 func Prequal() *clusterv3.Cluster {

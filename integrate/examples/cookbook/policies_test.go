@@ -96,15 +96,27 @@ var policyRecipes = []recipe{
 		}
 	}},
 	{"ZoneAware", "zone-aware routing", ZoneAware(), func(w *world) {
-		w.update(
-			xdstest.Endpoints("orders", w.zone("eu-1", 0, 1, 2), w.zone("eu-2", 3, 4, 5)),
-			xdstest.Endpoints("web", w.zone("eu-1", 6), w.zone("eu-2", 7))) // the clients' own fleet
-		w.cfg.LocalCluster = "web"
-		w.inBootstrap(func(doc map[string]any) {
-			doc["node"].(map[string]any)["locality"] = map[string]any{"region": "eu", "zone": "eu-2"}
-		})
-		w.dial()
+		inZones(w)
 		w.wantCounts(0, 0, 0, 20, 20, 20)
+	}},
+	{"Recommended", "xdslb_least_latency", Recommended(), func(w *world) {
+		for _, b := range w.backends {
+			b.SetDelay(10 * time.Millisecond)
+		}
+		inZones(w)
+		w.wantPolicy("least_latency")
+		time.Sleep(2 * time.Minute) // the slow start of the first endpoints
+		if n := w.counts(300); n[3]+n[4]+n[5] < 295 {
+			w.Errorf("300 RPCs are answered by %v, want those in the zone of the client", n)
+		}
+		w.backends[5].SetDelay(time.Second)
+		if n := w.counts(300); n[5] > 30 {
+			w.Errorf("300 RPCs are answered by %v, want few by the slow backend", n)
+		}
+		w.endpoints(w.zone("eu-1", 0, 1, 2), w.zone("eu-2", 3, 4, 6))
+		if n := w.counts(300); n[6] == 0 || n[6] > 60 {
+			w.Errorf("300 RPCs are answered by %v, want few by the new backend", n)
+		}
 	}},
 	{"SlowStart", "slow start", SlowStart(), func(w *world) {
 		w.endpoints(w.zone("eu-1", 0, 1))
@@ -156,6 +168,19 @@ var policyRecipes = []recipe{
 			w.Errorf("the probes are %+v", leaf.Probes)
 		}
 	}},
+}
+
+// inZones dials from a client in the second of two zones.
+func inZones(w *world) {
+	w.Helper()
+	w.update(
+		xdstest.Endpoints("orders", w.zone("eu-1", 0, 1, 2), w.zone("eu-2", 3, 4, 5)),
+		xdstest.Endpoints("web", w.zone("eu-1", 6), w.zone("eu-2", 7))) // the clients' own fleet
+	w.cfg.LocalCluster = "web"
+	w.inBootstrap(func(doc map[string]any) {
+		doc["node"].(map[string]any)["locality"] = map[string]any{"region": "eu", "zone": "eu-2"}
+	})
+	w.dial()
 }
 
 // wantHashes verifies that a policy goes by the route's hash_policy.

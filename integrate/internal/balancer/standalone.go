@@ -79,6 +79,9 @@ type standaloneConfig struct {
 // ParseConfig implements balancer.ConfigParser.
 func (s standaloneBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
 	policy, err := standalonePolicies[s.kind](js)
+	if err == nil && policy.ZoneAware != nil {
+		err = errors.New("locality_lb_config: without xDS there are no localities")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Name(), err)
 	}
