@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	typedv3 "github.com/cncf/xds/go/xds/type/v3"
@@ -48,6 +49,8 @@ func clusterSeeds() []*clusterv3.Cluster {
 	dns.LoadAssignment = &endpointv3.ClusterLoadAssignment{Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
 		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
 			SocketAddress: &corev3.SocketAddress{Address: "h.example", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}}}}}}}}}}}
+	strict := proto.CloneOf(dns)
+	strict.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
 	aggregate := &clusterv3.Cluster{Name: "agg", ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
 		Name: "envoy.clusters.aggregate", TypedConfig: wrap(&aggregatev3.ClusterConfig{Clusters: []string{"a", "b"}})}}}
 	static := xdstest.Cluster("static", "")
@@ -75,7 +78,7 @@ func clusterSeeds() []*clusterv3.Cluster {
 		xdstest.Cluster("c", "s", testplane.RingHash(1024, 4096)),
 		xdstest.Cluster("c", "s", testplane.RingHash(2, 1)),
 		xdstest.Cluster("c", "s", testplane.LeastRequest(100)),
-		limits, dns, aggregate, static,
+		limits, dns, strict, aggregate, static,
 		policies(oneOf(&localityv3.WrrLocality{EndpointPickingPolicy: oneOf(new(roundv3.RoundRobin))})),
 		policies(oneOf(new(structpb.Struct), &ringv3.RingHash{MinimumRingSize: wrapperspb.UInt64(8)})), // the first is not supported
 		policies(oneOf(&maglevv3.Maglev{TableSize: wrapperspb.UInt64(101)})),
@@ -162,6 +165,11 @@ func checkCluster(t *testing.T, value []byte, c *resource.Cluster) {
 	case m.GetType() == clusterv3.Cluster_LOGICAL_DNS:
 		a := m.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress()
 		want.Kind, want.DNSHost, want.DNSTarget = resource.ClusterDNS, a.GetAddress(), net.JoinHostPort(a.GetAddress(), strconv.Itoa(int(a.GetPortValue())))
+	case m.GetType() == clusterv3.Cluster_STRICT_DNS:
+		if c.Strict == nil || !strings.Contains(c.DNSTarget, " every ") {
+			t.Fatalf("%v has no names", m)
+		}
+		want.Kind, want.Strict, want.DNSTarget = resource.ClusterDNS, c.Strict, c.DNSTarget
 	default:
 		want.ServiceName = m.GetEdsClusterConfig().GetServiceName()
 		if want.EDSService = want.ServiceName; want.EDSService == "" {

@@ -103,7 +103,7 @@ func TestExplainWhatIfResources(t *testing.T) {
 		{"no endpoints", listener + `{"clusters":[` + cluster + `]}`, `ClusterLoadAssignment "c" is not among the resources`},
 		{"DNS cluster", listener + `{"clusters":[` + dns + `]}`, "names are not looked up"},
 		{"aggregate of nothing", listener + `{"clusters":[` + aggregate + `]}`, `Cluster "d" is not among the resources`},
-		{"bad cluster", listener + `{"clusters":[` + bad + `]}`, `must be EDS or LOGICAL_DNS (it is STATIC)`},
+		{"bad cluster", listener + `{"clusters":[` + bad + `]}`, `must be EDS, LOGICAL_DNS or STRICT_DNS (it is STATIC)`},
 		{"no listener", `{"cds":[` + cluster + `]}`, `Listener "a" is not among the resources`},
 		{"nothing", `{}`, "none found"},
 		{"twice", listener + listener, `Listener "a" occurs twice`},

@@ -50,7 +50,7 @@ func newClient(cfg *bootstrap.Config, opts Options) *Client {
 		core:        core,
 		cache:       cache,
 		targets:     &targets{core: core, cache: cache, patches: &patches{core: core, cache: cache}, managers: map[targetKey]*dependencyManager{}},
-		lookups:     &lookups{core: core, cache: cache, running: map[*entry]*lookup{}},
+		lookups:     &lookups{core: core, cache: cache, running: map[*entry][]*lookup{}},
 		authorities: &authorities{core: core, cache: cache, pool: pool, all: map[authorityKey]*authority{}},
 		pool:        pool,
 		done:        make(chan struct{}),
@@ -88,7 +88,7 @@ func (c *Client) close() {
 	}()
 }
 
-// ResolveNow requests another lookup of the names of all LOGICAL_DNS clusters (A74). It does
+// ResolveNow requests another lookup of the names of all clusters of type LOGICAL_DNS and STRICT_DNS (A74). It does
 // not wait. gRPC calls it for each connection that fails or is lost, so it takes only O(names),
 // whatever the number of resources.
 func (c *Client) ResolveNow() {

@@ -176,7 +176,11 @@ func (m *dependencyManager) resolveLeafLocked(l *leaf) {
 	l.received = latest(l.received, l.endpoints.updated)
 	origin, at := m.originLocked(l.cluster)
 	l.received = latest(l.received, at)
-	need := hashNeedOf(&l.cluster.Policy, l.endpoints.value)
+	endpoints := l.endpoints.value
+	if l.cluster.Strict != nil {
+		endpoints = l.cluster.Strict
+	}
+	need := hashNeedOf(&l.cluster.Policy, endpoints)
 	if need != l.need {
 		m.hashes.add(l.need, -int(l.uses))
 		m.hashes.add(need, int(l.uses))
@@ -260,7 +264,10 @@ func newLeaf(of leafInputs, note error) *picker.Leaf {
 	case *resource.Endpoints:
 		l.Priorities, l.Drops, l.Unhealthy = endpoints.Priorities, endpoints.Drops, endpoints.Unhealthy
 	case *addresses:
-		l.Priorities = endpoints.priorities(c.DNSHost)
+		l.Priorities = endpoints.priorities(c)
+		if c.Strict != nil {
+			l.Drops, l.Unhealthy = c.Strict.Drops, c.Strict.Unhealthy
+		}
 	}
 	return l
 }

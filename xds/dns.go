@@ -7,46 +7,122 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
+	"github.com/xdslb/xdslb/xds/resource"
 )
+
+// dnsType is the type of entries that hold the addresses of a cluster of type LOGICAL_DNS or STRICT_DNS,
+// by Cluster.DNSTarget. They are not resources, but are cached, shared and watched in the same way.
+const dnsType = resource.NumTypes
+
+// addresses are the addresses of the names of a cluster, at least one, by host:port. They are immutable.
+type addresses struct{ of map[string][]netip.AddrPort }
+
+// priorities presents the addresses as one endpoint of one nameless locality (A37, A61). Of type
+// STRICT_DNS each address is an endpoint, in the place of its name.
+func (a *addresses) priorities(c *resource.Cluster) []picker.Priority {
+	if c.Strict != nil {
+		return a.strict(c.Strict)
+	}
+	list := a.of[c.DNSTarget]
+	return []picker.Priority{{Localities: []picker.Locality{{
+		Weight: 1,
+		Endpoints: picker.ListOf(picker.Endpoint{
+			Addr:   list[0],
+			Weight: 1,
+			Extra:  &picker.EndpointExtra{Addrs: list[1:], Hostname: c.DNSHost},
+		}),
+	}}}}
+}
+
+// strict replaces the names of endpoints by their addresses. An address of several names is an
+// endpoint of the first one.
+func (a *addresses) strict(of *resource.Endpoints) []picker.Priority {
+	seen := map[netip.AddrPort]struct{}{}
+	all := make([]picker.Priority, len(of.Priorities))
+	for p := range all {
+		for _, l := range of.Priorities[p].Localities {
+			var list []picker.Endpoint
+			sum := uint64(0)
+			for _, e := range l.Endpoints.All() {
+				one := *e
+				if name := e.Addr.Addr().Zone(); name != "" && (e.Extra == nil || e.Extra.Hostname == "") {
+					one.Extra = &picker.EndpointExtra{Hostname: name}
+					if e.Extra != nil {
+						one.Extra.HashKey, one.Extra.Metadata = e.Extra.HashKey, e.Extra.Metadata
+					}
+				}
+				for _, one.Addr = range a.of[picker.AddrText(e.Addr)] {
+					if _, again := seen[one.Addr]; !again {
+						seen[one.Addr] = struct{}{}
+						list = append(list, one)
+						sum += uint64(one.Weight)
+					}
+				}
+			}
+			for i := range list { // the sum has to fit uint32
+				list[i].Weight = max(1, uint32(uint64(list[i].Weight)/(sum/(math.MaxUint32/2)+1)))
+			}
+			l.Endpoints = picker.ListOf(list...)
+			all[p].Localities = append(all[p].Localities, l)
+		}
+	}
+	return all
+}
 
 // lookups is the source of entries that hold the addresses of DNS names.
 type lookups struct {
 	core    *core
 	cache   *cache
-	running map[*entry]*lookup
+	running map[*entry][]*lookup // by name
 }
 
-// subscribeLocked implements source: it starts the lookup of a name.
+// subscribeLocked implements source: it starts the lookups of an entry.
 func (all *lookups) subscribeLocked(e *entry) {
 	if all.running[e] != nil {
 		return
 	}
+	names, every := []string{e.key.name}, time.Duration(0)
+	if before, after, ok := strings.Cut(e.key.name, " every "); ok {
+		if d, err := time.ParseDuration(after); err == nil { // a host:port ends in a number
+			names, every = strings.Fields(before), d
+		}
+	}
 	ctx, cancel := context.WithCancel(all.core.ctx)
-	l := &lookup{core: all.core, cache: all.cache, e: e, cancel: cancel, retry: make(chan struct{}, 1)}
-	all.running[e] = l
-	all.core.tasks.Go(func() { l.run(ctx) })
+	list := make([]*lookup, len(names))
+	for i, name := range names {
+		l := &lookup{all: all, e: e, name: name, every: every, retry: make(chan struct{}, 1), answered: make(chan struct{}, 1)}
+		list[i] = l
+		all.core.tasks.Go(func() { l.run(ctx) })
+	}
+	list[0].cancel = cancel
+	all.running[e] = list
 }
 
-// unsubscribeLocked implements source. The lookup ends when the entry leaves the cache.
+// unsubscribeLocked implements source. The lookups end when the entry leaves the cache.
 func (all *lookups) unsubscribeLocked(*entry) {}
 
 // forgetLocked implements source.
 func (all *lookups) forgetLocked(e *entry) {
-	all.running[e].cancel()
+	all.running[e][0].cancel()
 	delete(all.running, e)
 }
 
 // waitingLocked implements source.
 func (all *lookups) waitingLocked(e *entry) error {
-	return fmt.Errorf("xdslb: waiting for DNS name %q for %v", e.key.name, time.Since(e.since).Round(time.Millisecond))
+	return fmt.Errorf("xdslb: waiting for DNS name %q for %v", eventlog.Cut(e.key.name), time.Since(e.since).Round(time.Millisecond))
 }
 
 // resendLocked implements source.
@@ -54,61 +130,123 @@ func (all *lookups) resendLocked(*entry) {}
 
 // againLocked repeats all lookups.
 func (all *lookups) againLocked() {
-	for _, l := range all.running {
-		select {
-		case l.retry <- struct{}{}:
-		default:
+	for _, list := range all.running {
+		for _, l := range list {
+			notify(l.retry)
 		}
 	}
 }
 
-// lookup resolves the host:port of a LOGICAL_DNS cluster while its entry is in the cache, and stores
-// the addresses there. gRPC's resolver limits its own rate, and retries after errors.
-type lookup struct {
-	core   *core
-	cache  *cache
-	e      *entry
-	cancel context.CancelFunc
-	retry  chan struct{} // holds a token if another lookup was requested
+// notify puts a token into a channel that holds one at most.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
-// run owns the resolver, which may call back from Build and at any time until it is closed. So its
+// lookup resolves a host:port of a cluster while its entry is in the cache, and stores the addresses
+// there. gRPC's resolver limits its own rate, and retries after errors. With every, another resolver replaces
+// it that long after its answer.
+type lookup struct {
+	all    *lookups
+	e      *entry
+	name   string
+	every  time.Duration      // 0 for LOGICAL_DNS
+	cancel context.CancelFunc // of all of the entry, in the first
+
+	retry    chan struct{} // holds a token if another lookup was requested
+	answered chan struct{} // holds a token after an answer
+
+	// The latest answer. An error leaves the previous addresses in use.
+	list []netip.AddrPort
+	err  error
+}
+
+// run owns the resolvers, which may call back from Build and at any time until they are closed. So their
 // methods are never called with mu held.
 func (l *lookup) run(ctx context.Context) {
-	target := resolver.Target{URL: url.URL{Scheme: "dns", Path: "/" + l.e.key.name}}
-	r, err := l.core.opts.DNS.Build(target, lookupConn{l: l}, resolver.BuildOptions{DisableServiceConfig: true})
+	for l.resolve(ctx) {
+	}
+}
+
+// resolve runs one resolver, and reports whether another one is to replace it.
+func (l *lookup) resolve(ctx context.Context) (again bool) {
+	target := resolver.Target{URL: url.URL{Scheme: "dns", Path: "/" + l.name}}
+	r, err := l.all.core.opts.DNS.Build(target, lookupConn{l: l}, resolver.BuildOptions{DisableServiceConfig: true})
 	if err != nil {
-		l.failed(err)
-		return
+		l.answer(nil, err)
+		r = noResolver{}
 	}
 	defer r.Close()
+	var due <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-l.retry:
 			r.ResolveNow(resolver.ResolveNowOptions{})
+		case <-l.answered:
+			if l.every > 0 && due == nil {
+				timer := time.NewTimer(l.every)
+				defer timer.Stop()
+				due = timer.C
+			}
+		case <-due:
+			return true
 		}
 	}
 }
 
-func (l *lookup) resolved(list []netip.AddrPort) {
-	l.core.mu.Lock()
-	defer l.core.unlock()
-	// Resolvers tend to return several addresses in another order each time. That is no change,
-	// since they are one endpoint.
-	value := &addresses{list}
-	if old, ok := l.e.value.(*addresses); ok && sameSet(old.list, list) {
+// noResolver takes the place of a resolver that cannot be built.
+type noResolver struct{}
+
+func (noResolver) ResolveNow(resolver.ResolveNowOptions) {}
+func (noResolver) Close()                                {}
+
+// answer stores an answer, and publishes the addresses once there is an answer for every name.
+func (l *lookup) answer(list []netip.AddrPort, err error) {
+	notify(l.answered)
+	core, e := l.all.core, l.e
+	core.mu.Lock()
+	defer core.unlock()
+	if l.err = nil; err != nil {
+		l.err = fmt.Errorf("xdslb: resolving DNS name %q: %w", l.name, err)
+	} else {
+		l.list = list
+	}
+	old, _ := e.value.(*addresses)
+	value := &addresses{of: map[string][]netip.AddrPort{}}
+	same := old != nil
+	var failed error
+	for _, l := range l.all.running[e] {
+		if l.list == nil && l.err == nil {
+			return
+		}
+		if failed == nil {
+			failed = l.err
+		}
+		if l.list == nil {
+			continue
+		}
+		// Resolvers tend to return several addresses in another order each time. That is no change.
+		if same && sameSet(old.of[l.name], l.list) {
+			l.list = old.of[l.name]
+		} else {
+			same = false
+		}
+		value.of[l.name] = l.list
+	}
+	if same {
 		value = old
 	}
-	now := time.Now()
-	l.cache.acceptLocked(l.e, acceptedVersion{value: value, at: &now})
-}
-
-func (l *lookup) failed(err error) {
-	l.core.mu.Lock()
-	defer l.core.unlock()
-	l.cache.failLocked(l.e, failure{state: ReceivedError, err: fmt.Errorf("xdslb: resolving DNS name %q: %w", l.e.key.name, err), kind: eventErrorReceived})
+	if len(value.of) > 0 && (failed == nil || !same) {
+		now := time.Now()
+		l.all.cache.acceptLocked(e, acceptedVersion{value: value, at: &now})
+	}
+	if failed != nil {
+		l.all.cache.failLocked(e, failure{state: ReceivedError, err: failed, kind: eventErrorReceived})
+	}
 }
 
 // lookupConn receives the results of the resolver.
@@ -120,10 +258,12 @@ type lookupConn struct {
 // UpdateState implements resolver.ClientConn. After an error the resolver retries with backoff.
 func (cc lookupConn) UpdateState(s resolver.State) error {
 	var list []netip.AddrPort
+	seen := map[netip.AddrPort]struct{}{}
 	add := func(addr string) {
 		if a, err := netip.ParseAddrPort(addr); err == nil {
 			a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
-			if !slices.Contains(list, a) {
+			if _, again := seen[a]; !again {
+				seen[a] = struct{}{}
 				list = append(list, a)
 			}
 		}
@@ -137,15 +277,15 @@ func (cc lookupConn) UpdateState(s resolver.State) error {
 		add(a.Addr)
 	}
 	if len(list) == 0 {
-		cc.l.failed(errors.New("no addresses"))
+		cc.l.answer(nil, errors.New("no addresses"))
 		return balancer.ErrBadResolverState
 	}
-	cc.l.resolved(list)
+	cc.l.answer(list, nil)
 	return nil
 }
 
 // ReportError implements resolver.ClientConn.
-func (cc lookupConn) ReportError(err error) { cc.l.failed(err) }
+func (cc lookupConn) ReportError(err error) { cc.l.answer(nil, err) }
 
 // NewAddress implements resolver.ClientConn.
 func (cc lookupConn) NewAddress(addrs []resolver.Address) {
@@ -158,8 +298,10 @@ func (cc lookupConn) ParseServiceConfig(string) *serviceconfig.ParseResult {
 	return &serviceconfig.ParseResult{Err: errors.New("xdslb: service config is disabled")}
 }
 
-// sameSet reports whether a and b, both without duplicates, are equal but for
-// their order.
+// sameSet reports whether a and b, both without duplicates, are equal but for their order.
 func sameSet(a, b []netip.AddrPort) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(x netip.AddrPort) bool { return !slices.Contains(b, x) })
+	sorted := func(list []netip.AddrPort) []netip.AddrPort {
+		return slices.SortedFunc(slices.Values(list), netip.AddrPort.Compare)
+	}
+	return len(a) == len(b) && slices.Equal(sorted(a), sorted(b))
 }

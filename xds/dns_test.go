@@ -19,6 +19,7 @@ type fakeDNS struct {
 	mu    sync.Mutex
 	conns map[string]resolver.ClientConn // by name, of those that are open
 	again int                            // ResolveNow calls
+	built int                            // resolvers
 	at    map[string][]string            // what Build answers at once
 }
 
@@ -31,6 +32,7 @@ func (d *fakeDNS) Build(target resolver.Target, cc resolver.ClientConn, opts res
 	}
 	d.mu.Lock()
 	d.conns[name] = cc
+	d.built++
 	at := d.at[name]
 	d.mu.Unlock()
 	if !opts.DisableServiceConfig {

@@ -28,7 +28,7 @@
 //	              │     │        journal.go            events of the targets that depend on entries
 //	              │     ▼ subscribes (interface source)   ▲ stores versions
 //	              ├─► authorities, authority   one per chain of servers: authority.go (fallback)
-//	              ├─► lookups                  LOGICAL_DNS: dns.go
+//	              ├─► lookups                  LOGICAL_DNS, STRICT_DNS: dns.go
 //	              │
 //	              └─► pool, server             one per xDS server: pool.go, server.go (backoff)
 //	                    │        channel.go            the gRPC channel, shared with LRS
@@ -72,7 +72,7 @@
 //     a while. Only this one calls Watchers.
 //   - One that applies patches (patches.run), while any are due, and one per file of an overlay
 //     (overlay.Source), while a target uses it.
-//   - One per name of a LOGICAL_DNS cluster (lookup.run), besides gRPC's own.
+//   - One per name of a LOGICAL_DNS or STRICT_DNS cluster (lookup.run), besides gRPC's own.
 //   - One that writes lines for the Logger, while there are any.
 //   - Short ones that wait: for a channel to a server to connect, or to close.
 //   - Timers: of resources, of the first connection, of unused targets and clients. Each

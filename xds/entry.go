@@ -4,7 +4,6 @@
 package xds
 
 import (
-	"net/netip"
 	"slices"
 	"time"
 
@@ -36,26 +35,6 @@ const (
 // String returns A40's name for the state.
 func (s State) String() string {
 	return [...]string{"REQUESTED", "ACKED", "NACKED", "DOES_NOT_EXIST", "RECEIVED_ERROR", "TIMEOUT", "UNKNOWN"}[s]
-}
-
-// dnsType is the type of entries that hold the addresses of a LOGICAL_DNS cluster. They are
-// not resources, but are cached, shared and watched in the same way.
-const dnsType = resource.NumTypes
-
-// addresses are the addresses of a DNS name, at least one. They are immutable.
-type addresses struct{ list []netip.AddrPort }
-
-// priorities presents the addresses as one endpoint of one nameless locality
-// (A37, A61).
-func (a *addresses) priorities(host string) []picker.Priority {
-	return []picker.Priority{{Localities: []picker.Locality{{
-		Weight: 1,
-		Endpoints: picker.ListOf(picker.Endpoint{
-			Addr:   a.list[0],
-			Weight: 1,
-			Extra:  &picker.EndpointExtra{Addrs: a.list[1:], Hostname: host},
-		}),
-	}}}}
 }
 
 // entry is a cached resource: the latest valid version, and the error if there is one. It

@@ -39,7 +39,7 @@ type Options struct {
 	// Policies converts the load balancing policies of clusters (A52); nil
 	// means the registry of package lbpolicy.
 	Policies *lbpolicy.Registry
-	// DNS resolves the names of LOGICAL_DNS clusters; nil means gRPC's "dns".
+	// DNS resolves the names of LOGICAL_DNS and STRICT_DNS clusters; nil means gRPC's "dns".
 	DNS resolver.Builder
 	// Filter returns HTTP filters in addition to the ones of package resource; see
 	// resource.Options. It may be nil.

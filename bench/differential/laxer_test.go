@@ -36,6 +36,7 @@ const (
 		"@type": "type.googleapis.com/envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState", "cookie": {"name": "c"}}}}`
 	sessionOverride = `"@type": "type.googleapis.com/envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute", "disabled": true`
 	faultConfig     = `{"@type": "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault"}`
+	localhost       = `"loadAssignment": {"clusterName": "c", "endpoints": [{"lbEndpoints": [{"endpoint": {"address": {"socketAddress": {"address": "localhost", "portValue": 80}}}}]}]}`
 	aggregateConfig = `"typedConfig": {"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": ["c"]}`
 )
 
@@ -104,6 +105,7 @@ var laxerRules = []laxerRule{
 	{"Cluster", "these policies of an aggregate cluster, which are not used here",
 		[]string{`{"clusterType": {"name": "envoy.clusters.aggregate", ` + aggregateConfig + `}, "lbPolicy": "MAGLEV"}`},
 		[]string{`{"clusterType": {"name": "envoy.clusters.aggregate", ` + aggregateConfig + `}}`}},
+	{"Cluster", "type `STRICT_DNS`", []string{`{"type": "STRICT_DNS", ` + localhost + `}`}, []string{`{"type": "LOGICAL_DNS", ` + localhost + `}`}},
 	{"Cluster", "an aggregate cluster whose `cluster_type.name` is not `envoy.clusters.aggregate`",
 		[]string{`{"clusterType": {"name": "x", ` + aggregateConfig + `}}`}, nil},
 }

@@ -42,8 +42,11 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 		case clusterv3.Cluster_LOGICAL_DNS:
 			c.Kind = ClusterDNS
 			c.DNSHost, c.DNSTarget = dnsName(m.GetLoadAssignment(), p.dot("load_assignment"))
+		case clusterv3.Cluster_STRICT_DNS:
+			c.Kind = ClusterDNS
+			c.Strict, c.DNSTarget = d.strictDNS(m, p)
 		default:
-			p.dot("type").refuse(t.Type, "must be EDS or LOGICAL_DNS")
+			p.dot("type").refuse(t.Type, "must be EDS, LOGICAL_DNS or STRICT_DNS")
 		}
 	case *clusterv3.Cluster_ClusterType:
 		p := p.dot("cluster_type").dot("typed_config")

@@ -168,3 +168,42 @@ func TestClusterHealthChecks(t *testing.T) {
 		}
 	}
 }
+
+// TestStrictDNSCluster: a STRICT_DNS cluster has endpoints with names to look up, by the rules of EDS except for
+// localities, whose IDs and weights are optional.
+func TestStrictDNSCluster(t *testing.T) {
+	host := func(name, fields string) string {
+		return `{"endpoint": {"address": {"socketAddress": {"address": "` + name + `", "portValue": 80` + fields + `}}}}`
+	}
+	decode := func(fields, endpoints string) (*Cluster, error) {
+		c, err := Decode(ClusterType, fromJSON(t, ClusterType, `{"name": "c", "type": "STRICT_DNS", `+fields+`"loadAssignment": {"endpoints": [`+endpoints+`]}}`), Options{})
+		cluster, _ := c.(*Cluster)
+		return cluster, err
+	}
+	two := `{"lbEndpoints": [` + host("b.example", "") + `,` + host("::1", "") + `]}, {"priority": 1, "locality": {"zone": "z"}, "loadBalancingWeight": 7, "lbEndpoints": [` + host("a.example", "") + `]}`
+	for fields, every := range map[string]string{``: "5s", `"dnsRefreshRate": "0.001s", `: "1s", `"dnsRefreshRate": "90s", `: "1m30s"} {
+		c, err := decode(fields, two)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := "[::1]:80 a.example:80 b.example:80 every " + every; c.DNSTarget != want || c.Kind != ClusterDNS || !reflect.DeepEqual(c.Stock, []string{"type: STRICT_DNS is unsupported"}) {
+			t.Errorf("%s: %+v, want target %q", fields, c, want)
+		}
+		if p := c.Strict.Priorities; len(p) != 2 || p[0].Localities[0].Weight != 1 || p[1].Localities[0].Weight != 7 || p[1].Localities[0].ID.Zone != "z" {
+			t.Errorf("priorities %+v", p)
+		}
+	}
+	const in = "load_assignment.endpoints"
+	for endpoints, want := range map[string]string{
+		``: in + ": must have an endpoint that may receive RPCs",
+		`{"lbEndpoints": [` + host("a.example", "") + `,` + host("a.example", "") + `]}`:                                      in + "[0].lb_endpoints[1].endpoint: must not have an address that occurred before",
+		`{"lbEndpoints": [` + host("1.2.3", "") + `]}`:                                                                        in + "[0].lb_endpoints[0].endpoint.address.socket_address.address: must be an IPv4 or IPv6 address",
+		`{"lbEndpoints": [` + host("a", `, "resolverName": "x"`) + `]}`:                                                       in + "[0].lb_endpoints[0].endpoint.address.socket_address.resolver_name: must be empty",
+		`{"lbEndpoints": [` + strings.Replace(host("a", ``), `{"address`, `{"additionalAddresses": [{}], "address`, 1) + `]}`: in + "[0].lb_endpoints[0].endpoint.additional_addresses: must be empty",
+		`{"priority": 1, "lbEndpoints": [` + host("a", ``) + `]}`:                                                             in + ": must have a locality of priority 0",
+	} {
+		if _, err := decode("", endpoints); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", endpoints, err, want)
+		}
+	}
+}

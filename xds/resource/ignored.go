@@ -156,7 +156,7 @@ func (l *problems) ignoreOf(m *clusterv3.Cluster) {
 			l.ignore("OutlierDetection." + name)
 		}
 	}
-	if m.GetType() == clusterv3.Cluster_LOGICAL_DNS {
+	if t := m.GetType(); t == clusterv3.Cluster_LOGICAL_DNS || t == clusterv3.Cluster_STRICT_DNS {
 		if m.GetDnsLookupFamily() != clusterv3.Cluster_AUTO {
 			l.ignore("Cluster.dns_lookup_family")
 		}

@@ -91,6 +91,9 @@ func stockCluster(m *clusterv3.Cluster, p *path) {
 	if t := m.GetClusterType(); t != nil && t.GetName() != aggregate {
 		p.dot("cluster_type").dot("name").refusedByStock("must be " + aggregate)
 	}
+	if m.GetType() == clusterv3.Cluster_STRICT_DNS {
+		p.dot("type").refusedByStock("STRICT_DNS is unsupported")
+	}
 	switch policy := m.GetLbPolicy(); policy {
 	case clusterv3.Cluster_ROUND_ROBIN:
 	case clusterv3.Cluster_RING_HASH:

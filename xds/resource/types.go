@@ -69,9 +69,11 @@ type Cluster struct {
 	// ServiceName is service_name as received: the name of the service in load reports and
 	// circuit breakers (T-LRS-4). It may be empty.
 	ServiceName string
-	// DNSTarget is the host:port that a ClusterDNS resolves; DNSHost is the host.
+	// DNSTarget is the host:port that a ClusterDNS of type LOGICAL_DNS resolves; DNSHost is the host.
+	// Of type STRICT_DNS it has every host:port and the interval: "a:80 b:80 every 5s".
 	DNSTarget string
 	DNSHost   string
+	Strict    *Endpoints // of type STRICT_DNS, with names as addresses; otherwise nil
 	// Children are the clusters of a ClusterAggregate, in priority order.
 	Children []string
 
