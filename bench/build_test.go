@@ -130,11 +130,11 @@ func BenchmarkWeighted(b *testing.B) {
 			})
 		}
 		run("impl=ours/op=edf", func() {
-			must(b, func() (*edf.Schedule, error) { return edf.NewSchedule(weights, 1<<40) })
+			must(b, edf.Config{Weights: weights, Start: 1 << 40}.Schedule)
 		})
-		s, list, i := must(b, func() (*edf.Schedule, error) { return edf.NewSchedule(weights, 1<<40) }), [][]uint32{changed, weights}, 0
+		s, list, i := must(b, edf.Config{Weights: weights, Start: 1 << 40}.Schedule), [][]uint32{changed, weights}, 0
 		run("impl=ours/op=reweigh", func() {
-			s = must(b, func() (*edf.Schedule, error) { return s.Reweigh(list[i%2], s.Ticket()) })
+			s = must(b, func() (*edf.Schedule, error) { return s.Reweigh(list[i%2], 0) })
 			i++
 		})
 		run("impl=heap/op=edf", func() { newDeadlines(weights) })

@@ -7,6 +7,7 @@ import (
 	"container/heap"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc/balancer/weightedtarget"
@@ -24,11 +25,9 @@ func BenchmarkEDF(b *testing.B) {
 			weights := skewed(n, skew)
 			name := fmt.Sprintf("/n=%d/skew=%s", n, skew)
 			b.Run("impl=ours"+name, func(b *testing.B) {
-				s, err := edf.NewSchedule(weights, 1<<40)
-				if err != nil {
-					b.Fatal(err)
-				}
-				spin(b, func() { s.Next() })
+				s := must(b, edf.Config{Weights: weights, Start: 1 << 40}.Schedule)
+				var issued atomic.Uint64
+				spin(b, func() { s.At(issued.Add(1)) })
 			})
 			b.Run("impl=heap"+name, func(b *testing.B) {
 				h := newDeadlines(weights)

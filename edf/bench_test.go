@@ -47,29 +47,29 @@ func forEachInput(b *testing.B, impl string, f func(b *testing.B, weights []uint
 	}
 }
 
-func mustHeap(b *testing.B, c Config) *Heap {
-	h, err := c.Heap()
+func mustQueue(b *testing.B, c Config) *queue {
+	h, err := c.queue()
 	if err != nil {
 		b.Fatal(err)
 	}
 	return h
 }
 
-func mustSchedule(b *testing.B, c Config) *Schedule {
+func mustSchedule(b *testing.B, c Config) *drawn {
 	s, err := c.Schedule()
 	if err != nil {
 		b.Fatal(err)
 	}
-	return s
+	return draw(s)
 }
 
 // mustWindow returns a Schedule that does not hold a period, however short.
-func mustWindow(b *testing.B, c Config) *Schedule {
+func mustWindow(b *testing.B, c Config) *drawn {
 	s, err := c.schedule(0, window)
 	if err != nil {
 		b.Fatal(err)
 	}
-	return s
+	return draw(s)
 }
 
 // One goroutine. The loops are written out so that each calls its Next directly.
@@ -80,22 +80,22 @@ func BenchmarkNext(b *testing.B) {
 			r.Next()
 		}
 	})
-	forEachInput(b, "heap", func(b *testing.B, weights []uint32) {
-		h := mustHeap(b, Config{Weights: weights})
+	forEachInput(b, "queue", func(b *testing.B, weights []uint32) {
+		h := mustQueue(b, Config{Weights: weights})
 		for b.Loop() {
-			h.Next()
+			h.next()
 		}
 	})
 	forEachInput(b, "schedule", func(b *testing.B, weights []uint32) {
 		s := mustSchedule(b, Config{Weights: weights})
 		for b.Loop() {
-			s.Next()
+			s.next()
 		}
 	})
 	forEachInput(b, "window", func(b *testing.B, weights []uint32) {
 		s := mustWindow(b, Config{Weights: weights})
 		for b.Loop() {
-			s.Next()
+			s.next()
 		}
 	})
 	forEachInput(b, "mutexheap", func(b *testing.B, weights []uint32) {
@@ -127,7 +127,7 @@ func BenchmarkNextParallel(b *testing.B) {
 		s := mustSchedule(b, Config{Weights: weights})
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				s.Next()
+				s.next()
 			}
 		})
 		reportFallbacks(b, s)
@@ -135,14 +135,14 @@ func BenchmarkNextParallel(b *testing.B) {
 	forEachInput(b, "batches", func(b *testing.B, weights []uint32) {
 		s := mustSchedule(b, Config{Weights: weights})
 		var issued atomic.Uint64
-		b.RunParallel(func(pb *testing.PB) { drawBatches(s, &issued, pb) })
+		b.RunParallel(func(pb *testing.PB) { drawBatches(s.Schedule, &issued, pb) })
 		reportFallbacks(b, s)
 	})
 	forEachInput(b, "window", func(b *testing.B, weights []uint32) {
 		s := mustWindow(b, Config{Weights: weights})
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				s.Next()
+				s.next()
 			}
 		})
 		reportFallbacks(b, s)
@@ -178,15 +178,15 @@ func drawBatches(s *Schedule, issued *atomic.Uint64, pb *testing.PB) {
 	}
 }
 
-func reportFallbacks(b *testing.B, s *Schedule) {
+func reportFallbacks(b *testing.B, s *drawn) {
 	b.ReportMetric(float64(s.fallbacks())/float64(b.N), "fallbacks/op")
 }
 
 // BenchmarkNew measures a rebuild.
 func BenchmarkNew(b *testing.B) {
-	forEachInput(b, "heap", func(b *testing.B, weights []uint32) {
+	forEachInput(b, "queue", func(b *testing.B, weights []uint32) {
 		for b.Loop() {
-			mustHeap(b, Config{Weights: weights, Start: 1 << 40})
+			mustQueue(b, Config{Weights: weights, Start: 1 << 40})
 		}
 	})
 	forEachInput(b, "schedule", func(b *testing.B, weights []uint32) {
@@ -202,11 +202,11 @@ func BenchmarkNew(b *testing.B) {
 }
 
 func BenchmarkSeek(b *testing.B) {
-	forEachInput(b, "heap", func(b *testing.B, weights []uint32) {
-		h := mustHeap(b, Config{Weights: weights})
+	forEachInput(b, "queue", func(b *testing.B, weights []uint32) {
+		h := mustQueue(b, Config{Weights: weights})
 		r := rand.New(rand.NewPCG(1, 1))
 		for b.Loop() {
-			h.Seek(r.Uint64())
+			h.seek(r.Uint64())
 		}
 	})
 }
@@ -229,12 +229,12 @@ func BenchmarkReweigh(b *testing.B) {
 			}
 			for _, impl := range []string{"all", "some"} {
 				b.Run(fmt.Sprintf("impl=%s/n=%d/skew=%s", impl, n, skew.name), func(b *testing.B) {
-					s := mustSchedule(b, Config{Weights: weights, Start: 1 << 40})
+					s := mustSchedule(b, Config{Weights: weights, Start: 1 << 40}).Schedule
 					r := rand.New(rand.NewPCG(1, 1))
 					b.ReportAllocs()
 					for i := uint32(0); b.Loop(); i++ {
 						var err error
-						ticket := s.Ticket() + r.Uint64N(1<<20)
+						ticket := s.base + r.Uint64N(1<<20)
 						if weights[n/2] = 1 + i%100; impl == "all" {
 							s, err = s.Reweigh(weights, ticket)
 						} else {

@@ -63,7 +63,7 @@ type buffer struct {
 	end   uint64                 // the position at which the buffer is complete
 	ahead uint64                 // number of picks ahead, once enough have been drawn
 	first uint64                 // the first position
-	start uint64                 // position of first in the heap's sequence
+	start uint64                 // position of first in the queue's sequence
 	slots uint64                 // final capacity of the table
 
 	_ [padding]byte
@@ -75,7 +75,7 @@ type buffer struct {
 
 	fallbacks atomic.Uint64
 	busy      atomic.Bool
-	heap      *Heap // the sequence from made on; owned by the owner of busy
+	queue     *queue // the sequence from made on; owned by the owner of busy
 
 	_ [padding]byte
 
@@ -105,8 +105,8 @@ type table struct {
 // newBuffer returns the buffer that continues h. It sets the table and makes the first picks.
 // window is a power of two and at least two blocks. If whole, positions are below the period,
 // otherwise they start at origin.
-func newBuffer(t *atomic.Pointer[table], h *Heap, whole bool, window uint64) *buffer {
-	b := &buffer{table: t, end: h.Period(), ahead: window / 2, start: h.position, heap: h}
+func newBuffer(t *atomic.Pointer[table], h *queue, whole bool, window uint64) *buffer {
+	b := &buffer{table: t, end: h.total.period(), ahead: window / 2, start: h.position, queue: h}
 	b.slots = (b.end + block - 1) / block * block
 	if !whole {
 		b.end, b.slots, b.first = endless, window, origin
@@ -199,17 +199,17 @@ func (b *buffer) refill(p uint64) {
 // gap, and about a window and a half at most.
 func (b *buffer) fill(p uint64) {
 	window, made := 2*b.ahead, b.made.Load()
-	if b.end == endless && p >= made+max(window, uint64(b.heap.total.active)) {
-		// The tickets jumped so far that the window has no useful pick left, and a Seek is no
+	if b.end == endless && p >= made+max(window, uint64(b.queue.total.active)) {
+		// The tickets jumped so far that the window has no useful pick left, and a seek is no
 		// slower than making the skipped picks.
 		made = p / block * block
 		b.table.Load().oldest.Store(made)
 		b.made.Store(made)
-		b.heap.Seek(b.start + made - b.first)
+		b.queue.seek(b.start + made - b.first)
 	}
 	p = min(p, made+window)
 	for b.readyAt(b.made.Load()) <= p {
-		if b.makeBlock(); b.heap == nil {
+		if b.makeBlock(); b.queue == nil {
 			return // complete, and busy forever
 		}
 	}
@@ -219,7 +219,7 @@ func (b *buffer) fill(p uint64) {
 // fillTo makes the picks before a position, and then clears busy.
 func (b *buffer) fillTo(p uint64) {
 	for b.made.Load() < p {
-		if b.makeBlock(); b.heap == nil {
+		if b.makeBlock(); b.queue == nil {
 			return
 		}
 	}
@@ -234,7 +234,7 @@ func (b *buffer) readyAt(made uint64) uint64 {
 }
 
 // makeBlock makes the next block and publishes it. With the last block the buffer is complete
-// and drops its heap.
+// and drops its queue.
 func (b *buffer) makeBlock() {
 	t, made := b.table.Load(), b.made.Load()
 	if size := t.size(); made-b.first >= size && size < b.slots {
@@ -247,7 +247,7 @@ func (b *buffer) makeBlock() {
 	for n := bit / 64; n < bit/64+block<<t.lane/64; n++ {
 		var word uint64
 		for shift := 0; shift < 64; shift += 1 << t.lane {
-			word |= uint64(b.heap.Next()) << shift
+			word |= uint64(b.queue.next()) << shift
 		}
 		t.words[n].Store(word)
 		if b.testHook != nil {
@@ -257,7 +257,7 @@ func (b *buffer) makeBlock() {
 	made += block
 	b.made.Store(made)
 	if made >= b.end {
-		b.heap = nil
+		b.queue = nil
 		t.ready.Store(endless)
 		return
 	}

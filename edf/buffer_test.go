@@ -20,11 +20,11 @@ func newUneven(t *testing.T, longest uint64) (*Schedule, []int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := c.Heap()
+	h, err := c.queue()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, take(h.Next, 10*window)
+	return s, take(h.next, 10*window)
 }
 
 // A refiller that is stopped in the middle of a block does not block other goroutines. They use
@@ -199,7 +199,7 @@ func TestLeapInPeriod(t *testing.T) {
 		made := s.buffer.made.Load()
 		before := s.fallbacks()
 		got := s.At(uint64(n))
-		if s.buffer.heap != nil && s.buffer.made.Load() > made+window+window/2+block {
+		if s.buffer.queue != nil && s.buffer.made.Load() > made+window+window/2+block {
 			t.Fatalf("At(%d) made %d picks", n, s.buffer.made.Load()-made)
 		}
 		if s.fallbacks() == before {

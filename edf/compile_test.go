@@ -33,8 +33,7 @@ func build(t *testing.T, flags string) string {
 func TestInlining(t *testing.T) {
 	out := build(t, "-m")
 	for _, name := range []string{
-		"(*Heap).replay",
-		"(*Schedule).Next",
+		"(*queue).replay",
 		"(*Schedule).position",
 		"(*class).advance",
 		"(*table).load",
@@ -47,7 +46,7 @@ func TestInlining(t *testing.T) {
 }
 
 // The cost of bounds checks in a pick is not measurable while there are no more than these: one
-// for the buffer, and for a Heap one for the winner, two for its endpoint and class, and one in
+// for the buffer, and for a queue one for the winner, two for its endpoint and class, and one in
 // the replay. The compiler reports those of an inlined function at the call.
 func TestBoundsChecks(t *testing.T) {
 	checks := make(map[string]int)
@@ -59,7 +58,7 @@ func TestBoundsChecks(t *testing.T) {
 	if len(checks) == 0 {
 		t.Fatal("the compiler reports no bounds checks at all")
 	}
-	for name, most := range map[string]int{"(*Schedule).Next": 0, "(*Schedule).At": 1, "(*Heap).Next": 4} {
+	for name, most := range map[string]int{"(*Schedule).At": 1, "(*queue).next": 4} {
 		if got := checks[name]; got > most {
 			t.Errorf("%s has %d bounds checks, want at most %d", name, got, most)
 		}

@@ -27,8 +27,7 @@ type Config struct {
 	// 64-bit word makes endpoint i the first pick with probability Weights[i]/sum.
 	Start uint64
 
-	// Base is the ticket that draws the first pick; see Schedule.At. A Heap has no tickets and
-	// ignores it.
+	// Base is the ticket that draws the first pick; see Schedule.At.
 	Base uint64
 }
 

@@ -41,13 +41,13 @@ func TestInvalidWeights(t *testing.T) {
 		{"endpoints", make([]uint32, 1<<24+1), "edf: weights: 16777217 endpoints, more than 16777216"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h, err := NewHeap(test.weights)
+			h, err := Config{Weights: test.weights}.queue()
 			if h != nil || err == nil || err.Error() != test.want {
-				t.Errorf("NewHeap = %v, %v, want error %q", h, err, test.want)
+				t.Errorf("queue = %v, %v, want error %q", h, err, test.want)
 			}
-			s, err := NewSchedule(test.weights, 0)
+			s, err := Config{Weights: test.weights}.Schedule()
 			if s != nil || err == nil || err.Error() != test.want {
-				t.Errorf("NewSchedule = %v, %v, want error %q", s, err, test.want)
+				t.Errorf("Schedule = %v, %v, want error %q", s, err, test.want)
 			}
 		})
 	}
@@ -66,7 +66,7 @@ func TestLargestWeights(t *testing.T) {
 
 func TestReweighRejects(t *testing.T) {
 	weights := []uint32{3, 2, 1}
-	s, _ := NewSchedule(weights, 0)
+	s, _ := Config{Weights: weights}.Schedule()
 	for _, test := range []struct {
 		weights []uint32
 		want    string
@@ -80,7 +80,7 @@ func TestReweighRejects(t *testing.T) {
 		}
 	}
 	// The old one remains usable.
-	if got, want := take(s.Next, 6), newOracle(weights).take(6); !slices.Equal(got, want) {
+	if got, want := take(draw(s).next, 6), newOracle(weights).take(6); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -29,7 +29,7 @@
 // the probability of each endpoint to be the first pick is its share. The caller draws that
 // word, or starts at zero. When weights change, Schedule.Reweigh keeps the place.
 //
-// # Heap
+// # Queue
 //
 // Deadlines are fixed-point numbers with 62 bits for a period. That is exact: two deadlines i/a
 // and k/b differ by at least 1/ab or not at all, and no two weights with a sum below 2^32 have
@@ -42,20 +42,20 @@
 // Each step is one min and one max, without a branch to mispredict. A binary heap compares
 // twice and branches. Endpoints of one weight share a leaf and take turns, so the size of the
 // tree is the number of distinct weights, which in practice is small. No endpoint falls a whole
-// pick behind: after m picks each has had at least the whole part of m*w/sum. So Seek sets
+// pick behind: after m picks each has had at least the whole part of m*w/sum. So seek sets
 // these counts, and makes the remaining picks, which are fewer than there are endpoints.
 //
 // # Schedule
 //
-// Many goroutines cannot share a heap without a lock, but they can share a table:
+// Many goroutines cannot share a queue without a lock, but they can share a table:
 //
 //	ticket --(+offset)--> position --(mod period)--> [ 2 1 2 2 0 1 2 ] --> index
 //
 // Equal weights above zero need no table: position modulo n is the index. Otherwise the table
 // is the whole period if that is not too long (see Schedule), or a window that slides along the
-// sequence (buffer). The picks themselves fill it from a Heap, 64 at a time, and grow it, so
-// making a Schedule costs a Heap and 256 picks. A complete period is only read, and its Heap is
-// freed except for the weights. A pick that finds its part of the window unfilled, because a
+// sequence (buffer). The picks themselves fill it from a queue, 64 at a time, and grow it, so
+// making a Schedule costs a queue and 256 picks. A complete period is only read, and its queue
+// is freed except for the weights. A pick that finds its part of the window unfilled, because a
 // goroutine was stopped while it filled it, takes another part instead; Schedule.fallbacks
 // counts them.
 //
@@ -63,20 +63,19 @@
 // of one weight out of thousands takes a few microseconds and KiB (BenchmarkReweigh).
 //
 // At takes a ticket from a counter of the caller, so a caller that counts picks for other
-// reasons does not pay for a second counter. Next is At with the Schedule's own counter. A
-// counter that several cores increment in a tight loop costs several times as much as on one
-// core, because its cache line has to move, and then dominates the cost of a pick
-// (BenchmarkNextParallel; impl=baseline is the counter alone). Callers that draw so fast can
-// take tickets in batches (impl=batches), which keeps the order except for the picks in
-// progress.
+// reasons does not pay for a second counter. A counter that several cores increment in a tight
+// loop costs several times as much as on one core, because its cache line has to move, and then
+// dominates the cost of a pick (BenchmarkNextParallel; impl=baseline is the counter alone).
+// Callers that draw so fast can take tickets in batches (impl=batches), which keeps the order
+// except for the picks in progress.
 //
 // # Rejected designs
 //
-// Batches inside Next, one for each P: finding the P takes sync.Pool, runtime linkname or
-// unsafe. With sync.Pool a pick took 18 ns alone instead of 3, and 20 instead of 40 with two
-// goroutines in a tight loop. A caller that has its own place for a batch avoids this.
+// Batches of tickets inside a Schedule, one for each P: finding the P takes sync.Pool, runtime
+// linkname or unsafe. With sync.Pool a pick took 18 ns alone instead of 3, and 20 instead of 40
+// with two goroutines in a tight loop. A caller that has its own place for a batch avoids this.
 //
-// A binary heap behind a lock: 2 to 26 times slower than a Heap (BenchmarkNext,
+// A binary heap behind a lock: 2 to 26 times slower than a queue (BenchmarkNext,
 // impl=mutexheap), and more under contention. The static stride scheduler of A58: its order
 // differs, and it steps over light endpoints one by one, up to 500 steps a pick for one weight
 // of 1000 among 1s (impl=stride).
@@ -97,7 +96,7 @@
 // 1 to 1000 and, in brackets, with one of 1000 among 1s (BenchmarkNext):
 //
 //	endpoints                  10            1000          100000
-//	Heap                      9.8  (7.8)     13  (7.7)     22  (7.9)
+//	queue                     9.8  (7.8)     13  (7.7)     22  (7.9)
 //	Schedule                  3.3  (3.4)    3.8  (3.3)     25  (3.5)
 //	Schedule, by window        13   (12)     19   (12)     27   (13)
 //	mutex, container/heap      43   (17)    140   (75)    284  (177)

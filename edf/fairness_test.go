@@ -32,7 +32,7 @@ func TestFairness(t *testing.T) {
 		{"weight 1000 beside 1000 of weight 1", append([]uint32{1000}, slices.Repeat([]uint32{1}, 1000)...), "500.00 1000"},
 		{"weight 1000 behind 1000 of weight 1", append(slices.Repeat([]uint32{1}, 1000), 1000), "499.50 999"},
 	} {
-		h, err := NewHeap(test.weights)
+		h, err := Config{Weights: test.weights}.queue()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,15 +44,15 @@ func TestFairness(t *testing.T) {
 }
 
 // unfairness draws a period from h.
-func unfairness(h *Heap, weights []uint32) (deviation float64, run int) {
+func unfairness(h *queue, weights []uint32) (deviation float64, run int) {
 	picks := make([]float64, len(weights))
 	share := make([]float64, len(weights))
 	for i, w := range weights {
 		share[i] = float64(w) / float64(h.total.sum)
 	}
 	last, length := -1, 0
-	for n := range h.Period() {
-		i := h.Next()
+	for n := range h.total.period() {
+		i := h.next()
 		picks[i]++
 		if i != last {
 			last, length = i, 0

@@ -12,7 +12,7 @@ import (
 // A layout has the classes of a set of weights and the class of each endpoint. It is made from
 // all weights, or from another layout, with which it then shares the unchanged parts.
 //
-// It is immutable except for class.rem, which belongs to the Heap made from it. There is at
+// It is immutable except for class.rem, which belongs to the queue made from it. There is at
 // most one such Heap.
 type layout struct {
 	links   links
@@ -111,7 +111,7 @@ func (l *layout) with(changes []Change) (*layout, error) {
 	next.links = slices.Clone(l.links)
 	next.classes = make([]class, len(l.classes), len(l.classes)+min(len(changes), 4))
 	for i := range l.classes {
-		// Not rem, which a Heap may be writing.
+		// Not rem, which a queue may be writing.
 		c := &l.classes[i]
 		next.classes[i] = class{step: c.step, frac: c.frac, weight: c.weight, first: c.first, last: c.last, size: c.size}
 	}

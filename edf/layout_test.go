@@ -23,9 +23,7 @@ func TestReweighSomeIsReweigh(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 12 {
-			for range r.IntN(40) {
-				s.Next()
-			}
+			ticket := s.base + r.Uint64N(40)
 			var changes []Change
 			changed := slices.Clone(weights)
 			for range 1 + r.IntN(3) {
@@ -33,8 +31,8 @@ func TestReweighSomeIsReweigh(t *testing.T) {
 				changes = append(changes, ch)
 				changed[ch.Index] = ch.Weight
 			}
-			next, err := s.ReweighSome(changes, s.Ticket())
-			want, wantErr := remade(s, changed)
+			next, err := s.ReweighSome(changes, ticket)
+			want, wantErr := remade(s, changed, ticket)
 			if fmt.Sprint(err) != fmt.Sprint(wantErr) {
 				t.Fatalf("weights %v, then %v: error %v, want %v", weights, changed, err, wantErr)
 			}
@@ -50,7 +48,6 @@ func TestReweighSomeIsReweigh(t *testing.T) {
 			if got, want := next.start, want.start; got != want {
 				t.Fatalf("weights %v, then %v: starts at %d, want %d", weights, changed, got, want)
 			}
-			ticket := next.Ticket()
 			for k := range uint64(300) {
 				if got, want := next.At(ticket+k), want.At(ticket+k); got != want {
 					t.Fatalf("weights %v, then %v: pick %d is %d, want %d", weights, changed, k, got, want)
@@ -65,13 +62,13 @@ func TestReweighSomeIsReweigh(t *testing.T) {
 }
 
 // remade returns the Schedule that goes on with s, made of all weights.
-func remade(s *Schedule, weights []uint32) (*Schedule, error) {
-	c := Config{Weights: weights, Base: s.Ticket()}
+func remade(s *Schedule, weights []uint32, ticket uint64) (*Schedule, error) {
+	c := Config{Weights: weights, Base: ticket}
 	total, err := c.totals()
 	if err != nil {
 		return nil, err
 	}
-	c.Start = s.total.continued(total, s.Place(s.Ticket()))
+	c.Start = s.total.continued(total, s.Place(ticket))
 	return c.Schedule()
 }
 
@@ -126,17 +123,17 @@ func (l *layout) verify(weights []uint32) error {
 	return nil
 }
 
-// The source of a layout is unchanged, even while the picks of its Heap are made.
+// The source of a layout is unchanged, even while the picks of its queue are made.
 func TestChangesShare(t *testing.T) {
 	weights := make([]uint32, 1000)
 	for i := range weights {
 		weights[i] = 1 + uint32(i%7)
 	}
-	s, err := NewSchedule(weights, 5)
+	s, err := Config{Weights: weights, Start: 5}.Schedule()
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := s.ReweighSome([]Change{{500, 100}}, s.Ticket())
+	next, err := s.ReweighSome([]Change{{500, 100}}, s.base)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +156,7 @@ func TestChangesShare(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for i := range runs {
-		if _, err := s.ReweighSome([]Change{{500, 100 + uint32(i%2)}}, s.Ticket()); err != nil {
+		if _, err := s.ReweighSome([]Change{{500, 100 + uint32(i%2)}}, s.base); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -170,7 +167,7 @@ func TestChangesShare(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	s, err := NewSchedule([]uint32{3, 0, 5}, 0)
+	s, err := Config{Weights: []uint32{3, 0, 5}}.Schedule()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +185,7 @@ func TestCompare(t *testing.T) {
 			t.Errorf("Compare(%v) = %v, %v, want %v, %v", test.weights, same, active, test.same, test.active)
 		}
 	}
-	equal, _ := NewSchedule([]uint32{7, 7}, 0)
+	equal, _ := Config{Weights: []uint32{7, 7}}.Schedule()
 	if same, active := equal.Compare([]uint32{7, 7}); !same || !active || !slices.Equal(equal.Weights(), []uint32{7, 7}) {
 		t.Error("equal weights are not recognized")
 	}
@@ -196,7 +193,7 @@ func TestCompare(t *testing.T) {
 
 func TestReweighSomeErrors(t *testing.T) {
 	for _, weights := range [][]uint32{{3, 4}, {5, 5}} {
-		s, err := NewSchedule(weights, 0)
+		s, err := Config{Weights: weights}.Schedule()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,9 +210,9 @@ func TestReweighSomeErrors(t *testing.T) {
 	}
 }
 
-// Weights that become too large for packed keys take a Heap of another kind.
+// Weights that become too large for packed keys take a queue of another kind.
 func TestReweighSomeWide(t *testing.T) {
-	s, err := NewSchedule([]uint32{1 << 30, 5}, 0)
+	s, err := Config{Weights: []uint32{1 << 30, 5}}.Schedule()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,16 +24,16 @@ const (
 
 // A Schedule is an EDF sequence for concurrent use.
 //
-// The zero Schedule is not usable; use NewSchedule. A Schedule must not be copied. It is safe
-// for concurrent use. Next and At take no lock, and allocate at most seven times in the life of
-// a Schedule, when its table grows. They do not wait for a goroutine that is off its CPU. If
+// Config.Schedule makes it. A Schedule must not be copied. It is safe for concurrent use. At
+// takes no lock, and allocates at most seven times in the life of a Schedule, when its table
+// grows. They do not wait for a goroutine that is off its CPU. If
 // the period is not in memory and picks are drawn faster than they can be made, they wait some
 // microseconds for the goroutine that makes them.
 //
-// Equal weights take no memory beyond the Schedule. Otherwise it takes a Heap and initially 2
+// Equal weights take no memory beyond the Schedule. Otherwise it takes a queue and initially 2
 // KiB. As picks are drawn, a period of n endpoints is stored in memory, 2 bytes for each pick,
 // if it has at most max(2^16, min(512·n, 2^19), 16·n) picks. Once it has been drawn from end to
-// end, only the weights of the Heap are kept. A longer period takes up to 16 KiB and the Heap.
+// end, only the weights of the queue are kept. A longer period takes up to 16 KiB and the queue.
 // With more than 65536 endpoints it is 4 bytes for each pick, or 32 KiB.
 type Schedule struct {
 	_ [0]sync.Mutex
@@ -49,21 +49,10 @@ type Schedule struct {
 	start  uint64  // below the period
 	base   uint64
 	layout // has only the totals if there is no table
-
-	_    [padding]byte
-	next atomic.Uint64 // ticket
-	_    [padding]byte
 }
 
-// NewSchedule returns the EDF sequence of weights from position start, for tickets from zero.
-// Unless the exact order matters, pass a random word as start: clients that receive the weights
-// at the same time and start at zero all start with the same endpoint. It returns an error for
-// weights that Config calls invalid. It does not keep weights. O(n log n).
-func NewSchedule(weights []uint32, start uint64) (*Schedule, error) {
-	return Config{Weights: weights, Start: start}.Schedule()
-}
-
-// Schedule returns the sequence that c describes. It does not keep c.Weights. O(n log n), or
+// Schedule returns the sequence that c describes, or an error for invalid weights. It does not
+// keep c.Weights. O(n log n), or
 // O(n) for equal weights.
 func (c Config) Schedule() (*Schedule, error) {
 	return c.schedule(longest(len(c.Weights)), window)
@@ -103,8 +92,8 @@ func (l *layout) schedule(start, base, longest, window uint64) *Schedule {
 		s.layout = layout{total: l.total}
 		first += s.start
 	} else {
-		h := l.heap()
-		h.Seek(s.start)
+		h := l.queue()
+		h.seek(s.start)
 		s.buffer = newBuffer(&s.table, h, period <= longest, window)
 		if period > longest {
 			s.modulus, first = endless, origin
@@ -112,21 +101,12 @@ func (l *layout) schedule(start, base, longest, window uint64) *Schedule {
 	}
 	s.offset = first - s.base
 	s.inverse = math.MaxUint64 / s.modulus
-	s.next.Store(s.base)
 	return s
 }
 
-// Next returns the next pick: At with a ticket from the Schedule's own counter, which starts at
-// Base. Under contention its cost is dominated by the counter.
-func (s *Schedule) Next() int { return s.At(s.next.Add(1) - 1) }
-
-// Ticket returns the ticket that the next call of Next will draw. Callers of Next pass it to
-// Reweigh and Place; callers of At have their own counter.
-func (s *Schedule) Ticket() uint64 { return s.next.Load() }
-
-// At returns the pick of a ticket: ticket Base+k draws pick number Start+k of the sequence. It
-// is for callers that count picks anyway, or that distribute tickets in batches. They should
-// not call Next as well.
+// At returns the pick of a ticket: ticket Base+k draws pick number Start+k of the sequence. The
+// caller has the counter of tickets, since it may count picks anyway, or distribute tickets in
+// batches.
 //
 // Tickets should come from a counter that only increases. They may leave gaps, and come in any
 // order that results from goroutines overtaking each other. A ticket from far ahead moves a
@@ -178,8 +158,7 @@ func (s *Schedule) Place(ticket uint64) uint64 {
 
 // Reweigh returns the Schedule that continues s from ticket on with new weights for the same
 // endpoints, at the place in virtual time that s has reached there: endpoints with an unchanged
-// weight are as far from their next pick as before, give or take a pick. Callers of Next pass
-// s.Ticket().
+// weight are as far from their next pick as before, give or take a pick.
 //
 // It returns an error for weights that Config calls invalid and if their number differs from
 // the number of endpoints in s. s stays usable. For another set of endpoints make a new Schedule with a random

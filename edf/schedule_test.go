@@ -47,23 +47,6 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// Next draws the tickets that Ticket announces.
-func TestTicket(t *testing.T) {
-	s, err := Config{Weights: []uint32{4, 2, 1}, Base: 100}.Schedule()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for k := range uint64(20) {
-		if got := s.Ticket(); got != 100+k {
-			t.Fatalf("Ticket() = %d, want %d", got, 100+k)
-		}
-		want := s.At(s.Ticket())
-		if got := s.Next(); got != want {
-			t.Fatalf("Next() = %d, At(%d) = %d", got, 100+k, want)
-		}
-	}
-}
-
 // EDF-13: equal weights are round robin, and take no memory.
 func TestEqualWeights(t *testing.T) {
 	s, err := Config{Weights: slices.Repeat([]uint32{1 << 20}, 1000), Start: 998}.Schedule()
@@ -74,25 +57,10 @@ func TestEqualWeights(t *testing.T) {
 		t.Error("equal weights have a buffer")
 	}
 	for k := range 3000 {
-		if got, want := s.Next(), (998+k)%1000; got != want {
+		if got, want := s.At(uint64(k)), (998+k)%1000; got != want {
 			t.Fatalf("pick %d is %d, want %d", k, got, want)
 		}
 	}
-}
-
-// Zero weights do not change other indexes and are never picked.
-func TestZeroWeights(t *testing.T) {
-	weights := make([]uint32, 100)
-	for i := range weights {
-		weights[i] = uint32(i%3) * 5
-	}
-	forEachImpl(t, Config{Weights: weights}, func(t *testing.T, next func() int) {
-		for range 20_000 {
-			if i := next(); weights[i] == 0 {
-				t.Fatalf("picked %d, whose weight is zero", i)
-			}
-		}
-	})
 }
 
 // The modulus is exact from one end of the range to the other, for 1 as well.
@@ -132,7 +100,7 @@ func TestManyEndpoints(t *testing.T) {
 }
 
 // A table begins small. A period that takes more than a window is held as well, if it is short
-// enough, and is then no longer in need of its Heap.
+// enough, and is then no longer in need of its queue.
 func TestBufferKind(t *testing.T) {
 	oneGoroutine(t)
 	for _, test := range []struct {
@@ -154,24 +122,24 @@ func TestBufferKind(t *testing.T) {
 		{weights: append(make([]uint32, 1<<16-1), 1, 1<<20), words: (1<<20 + block) / 2},
 		{weights: append(make([]uint32, 1<<16-1), 1, 1<<21), slides: true, words: window / 2},
 	} {
-		s, err := NewSchedule(test.weights, 0)
+		s, err := Config{Weights: test.weights}.Schedule()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if n, bytes := len(s.table.Load().words), 8; n*bytes > 4*small {
 			t.Errorf("period %d of %d endpoints: begins with %d bytes", s.Period(), len(test.weights), n*bytes)
 		}
-		if atOnce := s.buffer.heap == nil; atOnce != test.atOnce {
+		if atOnce := s.buffer.queue == nil; atOnce != test.atOnce {
 			t.Errorf("period %d: complete at once: %v, want %v", s.Period(), atOnce, test.atOnce)
 		}
-		for range s.Period() {
-			s.Next()
+		for n := range s.Period() {
+			s.At(n)
 		}
 		if slides, n := s.buffer.end == endless, len(s.table.Load().words); slides != test.slides || n != test.words {
 			t.Errorf("period %d of %d endpoints: slides %v in %d words, want %v in %d",
 				s.Period(), len(test.weights), slides, n, test.slides, test.words)
 		}
-		if kept := s.buffer.heap != nil; kept != test.slides {
+		if kept := s.buffer.queue != nil; kept != test.slides {
 			t.Errorf("period %d: keeps its heap after a period: %v, want %v", s.Period(), kept, test.slides)
 		}
 		if got := s.fallbacks(); got != 0 {
@@ -204,24 +172,21 @@ func TestConcurrentNext(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			picks := scaled(40_000)
+			d, picks := draw(s), scaled(40_000)
 			got := make([]atomic.Int64, len(c.Weights))
 			var done sync.WaitGroup
 			for range goroutines {
 				done.Go(func() {
 					for range picks {
-						got[s.Next()].Add(1)
+						got[d.next()].Add(1)
 					}
 				})
 			}
 			done.Wait()
-			if got, want := s.Ticket(), c.Base+uint64(goroutines*picks); got != want {
-				t.Errorf("the next ticket is %d, want %d: some were drawn twice", got, want)
-			}
 			var off int64
-			h, _ := c.Heap()
+			h, _ := c.queue()
 			for range goroutines * picks {
-				got[h.Next()].Add(-1)
+				got[h.next()].Add(-1)
 			}
 			for i := range got {
 				off += max(got[i].Load(), -got[i].Load())
@@ -246,9 +211,9 @@ func TestConcurrentEdges(t *testing.T) {
 	}
 	picks := uint64(scaled(60_000))
 	want := make([]int, goroutines*picks+4*block)
-	h, _ := c.Heap()
+	h, _ := c.queue()
 	for i := range want {
-		want[i] = h.Next()
+		want[i] = h.next()
 	}
 	var front, wrong atomic.Uint64
 	var done sync.WaitGroup
@@ -294,20 +259,20 @@ func TestPlace(t *testing.T) {
 func TestNoAllocs(t *testing.T) {
 	oneGoroutine(t)
 	weights := []uint32{5000, 0, 17000, 333, 1, 9001}
-	h, _ := NewHeap(weights)
-	wide, _ := NewHeap([]uint32{1<<31 - 1, 1 << 31})
-	equal, _ := NewSchedule([]uint32{1, 1, 1}, 0)
-	period, _ := NewSchedule(weights, 0)
+	h, _ := Config{Weights: weights}.queue()
+	wide, _ := Config{Weights: []uint32{1<<31 - 1, 1 << 31}}.queue()
+	equal, _ := Config{Weights: []uint32{1, 1, 1}}.Schedule()
+	period, _ := Config{Weights: weights}.Schedule()
 	slides, _ := Config{Weights: weights}.schedule(0, window)
 	var ticket uint64
 	for name, f := range map[string]func(){
-		"Heap.Next":             func() { h.Next() },
-		"Heap.Next, wide":       func() { wide.Next() },
-		"Heap.Seek":             func() { h.Seek(12345) },
-		"Schedule.Next, equal":  func() { equal.Next() },
-		"Schedule.Next, period": func() { period.Next() },
-		"Schedule.Next, window": func() { slides.Next() },
-		"Schedule.At, gaps":     func() { ticket += 1 << 20; slides.At(ticket) },
+		"queue.next":          func() { h.next() },
+		"queue.next, wide":    func() { wide.next() },
+		"queue.seek":          func() { h.seek(12345) },
+		"Schedule.At, equal":  func() { ticket++; equal.At(ticket) },
+		"Schedule.At, period": func() { ticket++; period.At(ticket) },
+		"Schedule.At, window": func() { ticket++; slides.At(ticket) },
+		"Schedule.At, gaps":   func() { ticket += 1 << 20; slides.At(ticket) },
 	} {
 		if got := testing.AllocsPerRun(2*window, f); got != 0 {
 			t.Errorf("%s: %v allocations", name, got)

@@ -16,8 +16,8 @@ func (c wideKey) less(d wideKey) bool {
 	return c.due < d.due || c.due == d.due && c.index < d.index
 }
 
-// nextWide is Next for a Heap with wide keys. O(log n); does not allocate.
-func (h *Heap) nextWide() int {
+// nextWide is next for a queue with wide keys. O(log n); does not allocate.
+func (h *queue) nextWide() int {
 	c := h.wide[0]
 	if c.due >= rebaseAt {
 		h.rebaseWide()
@@ -30,7 +30,7 @@ func (h *Heap) nextWide() int {
 }
 
 // replayWide is replay for wide keys.
-func (h *Heap) replayWide(c wideKey, n int) {
+func (h *queue) replayWide(c wideKey, n int) {
 	for ; n > 0; n /= 2 {
 		if loser := h.wide[n]; loser.less(c) {
 			h.wide[n], c = c, loser
@@ -42,7 +42,7 @@ func (h *Heap) replayWide(c wideKey, n int) {
 // rebaseWide is rebase for wide keys.
 //
 //go:noinline
-func (h *Heap) rebaseWide() {
+func (h *queue) rebaseWide() {
 	for n := range h.wide {
 		if c := &h.wide[n]; c.due < absent {
 			c.due -= rebaseAt

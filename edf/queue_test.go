@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 )
 
@@ -16,21 +17,21 @@ var impls = []struct {
 	name string
 	new  func(Config) (next func() int, err error)
 }{
-	{"heap", func(c Config) (func() int, error) {
-		h, err := c.Heap()
-		return h.Next, err
+	{"queue", func(c Config) (func() int, error) {
+		h, err := c.queue()
+		return h.next, err
 	}},
 	{"schedule", func(c Config) (func() int, error) {
 		s, err := c.Schedule()
-		return s.Next, err
+		return draw(s).next, err
 	}},
 	{"period", func(c Config) (func() int, error) { // as if no window were needed, filled bit by bit
 		s, err := c.schedule(1<<20, 2*block)
-		return s.Next, err
+		return draw(s).next, err
 	}},
 	{"window", func(c Config) (func() int, error) {
 		s, err := c.schedule(0, 2*block)
-		return s.Next, err
+		return draw(s).next, err
 	}},
 }
 
@@ -41,6 +42,33 @@ func take(next func() int, n int) []int {
 	}
 	return picks
 }
+
+// queue returns the sequence that c describes, without a table.
+func (c Config) queue() (*queue, error) {
+	total, err := c.totals()
+	if err != nil {
+		return nil, err
+	}
+	q := newLayout(c.Weights, total).queue()
+	q.seek(c.Start)
+	return q, nil
+}
+
+// A drawn Schedule has a counter of tickets.
+type drawn struct {
+	*Schedule
+	ticket atomic.Uint64 // the next one
+}
+
+func draw(s *Schedule) *drawn {
+	d := &drawn{Schedule: s}
+	if s != nil {
+		d.ticket.Store(s.base)
+	}
+	return d
+}
+
+func (d *drawn) next() int { return d.At(d.ticket.Add(1) - 1) }
 
 // forEachImpl runs a test for all ways to produce the sequence of c.
 func forEachImpl(t *testing.T, c Config, f func(t *testing.T, next func() int)) {
@@ -120,7 +148,7 @@ func TestNearestDeadlines(t *testing.T) {
 		{3, 1<<32 - 4, false},
 		{1 << 16, 1<<32 - 1<<16 - 1, false},
 	} {
-		h, err := NewHeap([]uint32{test.a, test.b})
+		h, err := Config{Weights: []uint32{test.a, test.b}}.queue()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,8 +160,8 @@ func TestNearestDeadlines(t *testing.T) {
 			n := i*b/a + i - 2
 			o := newOracle([]uint32{test.a, test.b})
 			o.skip(n)
-			h.Seek(n)
-			if got, want := take(h.Next, 6), o.take(6); !slices.Equal(got, want) {
+			h.seek(n)
+			if got, want := take(h.next, 6), o.take(6); !slices.Equal(got, want) {
 				t.Errorf("weights %d and %d: from pick %d on got %v, want %v", a, b, n, got, want)
 			}
 		}
@@ -154,11 +182,11 @@ func inverse(a, m uint64) uint64 {
 func TestSequenceRepeats(t *testing.T) {
 	for _, weights := range randomSets(scaled(400), 40) {
 		c := Config{Weights: weights}
-		h, err := c.Heap()
+		h, err := c.queue()
 		if err != nil {
 			t.Fatal(err)
 		}
-		period := h.Period()
+		period := h.total.period()
 		if period > 2000 {
 			continue
 		}
@@ -180,40 +208,17 @@ func TestWideSequenceRepeats(t *testing.T) {
 	few := []uint32{2_966_000, 2_966_001, 7} // the product of the first two is just above 2^43
 	weights := make([]uint32, 1<<18+1)
 	weights[5], weights[99], weights[1<<18] = few[0], few[1], few[2]
-	wide, err := NewHeap(weights)
+	wide, err := Config{Weights: weights}.queue()
 	if err != nil {
 		t.Fatal(err)
 	}
-	packed, _ := NewHeap(few)
+	packed, _ := Config{Weights: few}.queue()
 	if wide.wide == nil || packed.wide != nil {
 		t.Fatalf("wide keys: %v and %v, want true and false", wide.wide != nil, packed.wide != nil)
 	}
-	for n := range uint64(scaled(7)) * wide.Period() / 2 {
-		if got, want := wide.Next(), packed.Next(); weights[got] != few[want] {
+	for n := range uint64(scaled(7)) * wide.total.period() / 2 {
+		if got, want := wide.next(), packed.next(); weights[got] != few[want] {
 			t.Fatalf("pick %d is %d, with packed keys %d", n, got, want)
-		}
-	}
-}
-
-func TestSeekIsManyPicks(t *testing.T) {
-	for _, weights := range randomSets(scaled(200), 20) {
-		c := Config{Weights: weights}
-		slow, err := c.Heap()
-		if err != nil {
-			t.Fatal(err)
-		}
-		fast, _ := c.Heap()
-		for n := range uint64(150) {
-			fast.Seek(n)
-			c.Start = n
-			started, _ := c.Heap()
-			want := slow.Next()
-			if got := fast.Next(); got != want {
-				t.Fatalf("%+v: after Seek(%d) the pick is %d, want %d", c, n, got, want)
-			}
-			if got := started.Next(); got != want {
-				t.Fatalf("%+v: the first pick is %d, want %d", c, got, want)
-			}
 		}
 	}
 }
@@ -221,15 +226,15 @@ func TestSeekIsManyPicks(t *testing.T) {
 func TestSeekFar(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, weights := range randomSets(scaled(500), 30) {
-		h, err := NewHeap(weights)
+		h, err := Config{Weights: weights}.queue()
 		if err != nil {
 			t.Fatal(err)
 		}
 		n := r.Uint64()
 		o := newOracle(weights)
-		o.skip(n % h.Period())
-		h.Seek(n)
-		if got, want := take(h.Next, 50), o.take(50); !slices.Equal(got, want) {
+		o.skip(n % h.total.period())
+		h.seek(n)
+		if got, want := take(h.next, 50), o.take(50); !slices.Equal(got, want) {
 			t.Fatalf("weights %v: after Seek(%d) got %v, want %v", weights, n, got, want)
 		}
 	}
@@ -239,13 +244,13 @@ func TestSeekFar(t *testing.T) {
 // pick behind, nor gets further ahead than n*weight/sum.
 func TestQuotas(t *testing.T) {
 	for _, weights := range randomSets(scaled(1000), 30) {
-		h, err := NewHeap(weights)
+		h, err := Config{Weights: weights}.queue()
 		if err != nil {
 			t.Fatal(err)
 		}
 		picks := make([]uint64, len(weights))
-		for n := uint64(1); n <= min(h.Period(), 3000); n++ {
-			i := h.Next()
+		for n := uint64(1); n <= min(h.total.period(), 3000); n++ {
+			i := h.next()
 			picks[i]++
 			if w := uint64(weights[i]); picks[i]*h.total.sum > w*(n+uint64(h.total.active)) {
 				t.Fatalf("weights %v: %d has had %d of %d picks", weights, i, picks[i], n)
@@ -254,7 +259,7 @@ func TestQuotas(t *testing.T) {
 				if (picks[i]+1)*h.total.sum <= n*uint64(w) {
 					t.Fatalf("weights %v: %d has had %d of %d picks", weights, i, picks[i], n)
 				}
-				if n == h.Period() && picks[i]*h.total.sum != n*uint64(w) {
+				if n == h.total.period() && picks[i]*h.total.sum != n*uint64(w) {
 					t.Fatalf("weights %v: %d has had %d picks in a period of %d", weights, i, picks[i], n)
 				}
 			}
@@ -273,48 +278,16 @@ func TestPeriod(t *testing.T) {
 		{[]uint32{0, 7, 7, 7}, 3},
 		{[]uint32{1<<32 - 2, 1}, 1<<32 - 1},
 	} {
-		h, err := NewHeap(test.weights)
+		h, err := Config{Weights: test.weights}.queue()
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := NewSchedule(test.weights, 0)
+		s, err := Config{Weights: test.weights}.Schedule()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h.Period() != test.want || s.Period() != test.want {
-			t.Errorf("weights %v: period %d and %d, want %d", test.weights, h.Period(), s.Period(), test.want)
-		}
-	}
-}
-
-// A key never passes three periods, and each match was decided rightly.
-func TestTournament(t *testing.T) {
-	for _, weights := range randomSets(scaled(300), 40) {
-		h, err := Config{Weights: weights}.Heap()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 50 {
-			var keys []uint64
-			for n, key := range h.tree {
-				if key < absent {
-					keys = append(keys, key)
-				} else if key != absent || n == 0 {
-					t.Fatalf("weights %v: node %d has key %#x", weights, n, key)
-				}
-			}
-			for _, c := range h.wide {
-				if c.due < absent {
-					keys = append(keys, c.due)
-				}
-			}
-			if len(keys) != len(h.classes) {
-				t.Fatalf("weights %v: %d live keys, want %d", weights, len(keys), len(h.classes))
-			}
-			if top, low := slices.Max(keys), slices.Min(keys); keys[0] != low || top-low > 1<<periodBits {
-				t.Fatalf("weights %v: winner %#x of keys from %#x to %#x", weights, keys[0], low, top)
-			}
-			h.Next()
+		if h.total.period() != test.want || s.Period() != test.want {
+			t.Errorf("weights %v: period %d and %d, want %d", test.weights, h.total.period(), s.Period(), test.want)
 		}
 	}
 }

@@ -20,14 +20,14 @@ const (
 	absent   = 3 << periodBits
 )
 
-// A Heap is an exact EDF sequence, produced pick by pick.
+// A queue is an exact EDF sequence, produced pick by pick.
 //
-// The zero Heap is not usable; use NewHeap. A Heap must not be copied. It is not safe for
+// layout.queue makes it. It must not be copied. It is not safe for
 // concurrent use; see Schedule for a concurrent sequence.
 //
-// Next is O(log m) for m distinct weights, regardless of their ratio. A Heap holds 8 bytes for
+// next is O(log m) for m distinct weights, regardless of their ratio. A queue holds 8 bytes for
 // each endpoint and 40 to 48 for each distinct weight.
-type Heap struct {
+type queue struct {
 	_ [0]sync.Mutex
 
 	// tree[0] is the winner's key; node n of tree[1:] is the loser of the match between the
@@ -40,30 +40,9 @@ type Heap struct {
 	position uint64 // picks since the start of the sequence, modulo whole periods
 }
 
-// NewHeap returns the EDF sequence of weights from its start. See Config for invalid weights.
-// It does not keep weights. O(n log n).
-func NewHeap(weights []uint32) (*Heap, error) {
-	return Config{Weights: weights}.Heap()
-}
-
-// Heap returns the sequence that c describes. It does not keep c.Weights.
-// O(n log n).
-func (c Config) Heap() (*Heap, error) {
-	t, err := c.totals()
-	if err != nil {
-		return nil, err
-	}
-	h := newHeap(c.Weights, t)
-	h.Seek(c.Start)
-	return h, nil
-}
-
-// newHeap returns a Heap that still needs a Seek.
-func newHeap(weights []uint32, t totals) *Heap { return newLayout(weights, t).heap() }
-
-// heap returns the Heap of l, which still needs a Seek.
-func (l *layout) heap() *Heap {
-	h := &Heap{layout: *l}
+// queue returns the queue of l, which still needs a seek.
+func (l *layout) queue() *queue {
+	h := &queue{layout: *l}
 	leaves := 1 << bits.Len(uint(len(l.classes)-1))
 	if l.single {
 		h.wide = make([]wideKey, leaves)
@@ -73,13 +52,9 @@ func (l *layout) heap() *Heap {
 	return h
 }
 
-// Period returns the number of picks after which the sequence repeats: the sum of
-// the weights divided by their greatest common divisor.
-func (h *Heap) Period() uint64 { return h.total.period() }
-
-// Next returns the next pick. O(log m) for m distinct weights, and O(m) once in two
+// next returns the next pick. O(log m) for m distinct weights, and O(m) once in two
 // periods; does not allocate.
-func (h *Heap) Next() int {
+func (h *queue) next() int {
 	h.position++
 	if h.wide != nil {
 		return h.nextWide()
@@ -98,7 +73,7 @@ func (h *Heap) Next() int {
 
 // replay replays the matches on the path from node n to the root, with key as the new leaf key.
 // min and max compile to conditional moves, since the winner is hard to predict.
-func (h *Heap) replay(key uint64, n int) {
+func (h *queue) replay(key uint64, n int) {
 	tree := h.tree
 	for ; n > 0; n /= 2 {
 		loser := tree[n]
@@ -111,7 +86,7 @@ func (h *Heap) replay(key uint64, n int) {
 // rebase moves all keys back by two periods.
 //
 //go:noinline
-func (h *Heap) rebase() {
+func (h *queue) rebase() {
 	for n, key := range h.tree {
 		if key < absent {
 			h.tree[n] = key - rebaseAt
@@ -119,17 +94,17 @@ func (h *Heap) rebase() {
 	}
 }
 
-// Seek moves to position n of the sequence, counted from its start: Next then returns the
-// result of the (n+1)th call after NewHeap. O(m) for m distinct weights, followed by less than
+// seek moves to position n of the sequence, counted from its start: next then returns the
+// result of the (n+1)th call from the start. O(m) for m distinct weights, followed by less than
 // one pick for each endpoint; does not allocate.
 //
 // It works because no endpoint falls behind the whole part of its quota: after n picks endpoint
 // i has had at least floor(n*weight/sum). (Otherwise it lacks a pick whose deadline is at most
 // n/sum, and all n picks came before that pick. But the picks with a deadline of at most n/sum,
-// including the lacking one, are the sum of these floors: no more than n.) Seek grants these
+// including the lacking one, are the sum of these floors: no more than n.) seek grants these
 // quotas at once. It makes the remaining picks, fewer than there are endpoints, one by one, or
 // by deadline if there are few weights.
-func (h *Heap) Seek(n uint64) {
+func (h *queue) seek(n uint64) {
 	n %= h.total.period()
 	h.position = 0
 	turn := h.total.sum / h.scale
@@ -155,7 +130,7 @@ func (h *Heap) Seek(n uint64) {
 		h.enter(absent/h.unit, 0, i)
 	}
 	for h.position < n {
-		h.Next()
+		h.next()
 	}
 }
 
@@ -164,7 +139,7 @@ const few = 256
 
 // seekFew enters all classes at position n or slightly before. Beyond the quotas it grants all
 // picks of a deadline together while there are many, and the last ones in order of index.
-func (h *Heap) seekFew(n, turn uint64) {
+func (h *queue) seekFew(n, turn uint64) {
 	var keys [few]uint64
 	for i := range h.classes {
 		c := &h.classes[i]
@@ -207,7 +182,7 @@ func (h *Heap) seekFew(n, turn uint64) {
 
 // grant makes the next picks, which all have one deadline, and are not all picks of that
 // deadline.
-func (h *Heap) grant(keys *[few]uint64, due, picks uint64) {
+func (h *queue) grant(keys *[few]uint64, due, picks uint64) {
 	h.position += picks
 	for index := uint64(0); picks > 0; index++ {
 		e := h.links.at(uint32(index))
@@ -219,7 +194,7 @@ func (h *Heap) grant(keys *[few]uint64, due, picks uint64) {
 }
 
 // enter adds a key to the tournament at the leaf of a class.
-func (h *Heap) enter(due uint64, index uint32, class int) {
+func (h *queue) enter(due uint64, index uint32, class int) {
 	if h.wide != nil {
 		h.replayWide(wideKey{due, index}, (len(h.wide)+class)/2)
 	} else {
