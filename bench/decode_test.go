@@ -37,11 +37,11 @@ func BenchmarkDecode(b *testing.B) {
 			})
 		}
 		run("ours", "all", func(value []byte) {
-			must(b, func() (*resource.Endpoints, error) { return resource.DecodeEndpoints(value, nil) })
+			decodeEndpoints(b, value, nil)
 		})
-		prev := must(b, func() (*resource.Endpoints, error) { return resource.DecodeEndpoints(second, nil) })
+		prev := decodeEndpoints(b, second, nil)
 		run("ours", "weight", func(value []byte) {
-			prev = must(b, func() (*resource.Endpoints, error) { return resource.DecodeEndpoints(value, prev) })
+			prev = decodeEndpoints(b, value, prev)
 		})
 		run("proto", "all", func(value []byte) {
 			m := new(endpointv3.ClusterLoadAssignment)
@@ -69,4 +69,11 @@ func BenchmarkDecode(b *testing.B) {
 
 func encode(tb testing.TB, m proto.Message) []byte {
 	return must(tb, func() ([]byte, error) { return proto.MarshalOptions{Deterministic: true}.Marshal(m) })
+}
+
+func decodeEndpoints(b *testing.B, value []byte, prev *resource.Endpoints) *resource.Endpoints {
+	v := must(b, func() (any, error) {
+		return resource.Decode(resource.EndpointsType, value, resource.Options{Previous: prev})
+	})
+	return v.(*resource.Endpoints)
 }

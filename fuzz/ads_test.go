@@ -217,11 +217,7 @@ func naiveNACK(resp *discoveryv3.DiscoveryResponse, names []string) (bad, certai
 		if !slices.Contains(names, name) {
 			continue
 		}
-		if typ == resource.EndpointsType {
-			_, err = resource.DecodeEndpoints(value, nil)
-		} else {
-			_, err = resource.Decode(typ, value, resource.Options{})
-		}
+		_, err = resource.Decode(typ, value, resource.Options{})
 		bad = bad || err != nil
 	}
 	return bad, true

@@ -277,11 +277,7 @@ func naiveDelta(resp *discoveryv3.DeltaDiscoveryResponse, names map[string]bool)
 		if !slices.ContainsFunc(all, func(name string) bool { return names[name] }) {
 			continue
 		}
-		if typ == resource.EndpointsType {
-			_, err = resource.DecodeEndpoints(r.GetResource().GetValue(), nil)
-		} else {
-			_, err = resource.Decode(typ, r.GetResource().GetValue(), resource.Options{})
-		}
+		_, err = resource.Decode(typ, r.GetResource().GetValue(), resource.Options{})
 		bad = bad || err != nil
 	}
 	return bad, true

@@ -49,8 +49,8 @@ func FuzzEndpointUpdates(f *testing.F) {
 			if version%3 == 2 && damage > 0 {
 				b[int(damage)%len(b)] ^= 1 << (damage % 8)
 			}
-			want, wantErr := resource.DecodeEndpoints(b, nil)
-			got, err := resource.DecodeEndpoints(b, prev)
+			want, wantErr := decodeEndpoints(b, nil)
+			got, err := decodeEndpoints(b, prev)
 			if fmt.Sprint(err) != fmt.Sprint(wantErr) {
 				t.Fatalf("version %d: error %v with the previous version, want %v", version, err, wantErr)
 			}
@@ -64,6 +64,12 @@ func FuzzEndpointUpdates(f *testing.F) {
 			prev, last = got, proto.CloneOf(e.m)
 		}
 	})
+}
+
+func decodeEndpoints(b []byte, prev *resource.Endpoints) (*resource.Endpoints, error) {
+	v, err := resource.Decode(resource.EndpointsType, b, resource.Options{Previous: prev})
+	e, _ := v.(*resource.Endpoints)
+	return e, err
 }
 
 const (

@@ -199,7 +199,7 @@ func checkWaitSaysWhatFor(t *testing.T, b *bubble) {
 // logs them.
 func TestWeightsAreLogged(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		weights.Forget()
+		time.Sleep(24 * time.Hour) // since a line of another test
 		control, own := b.control(), &kit.Logs{}
 		endpoints := xdstest.BackendEndpoints(b.backends(2)...)
 		endpoints[0].Weight, endpoints[1].Weight = 1, 3
@@ -230,17 +230,17 @@ func TestWeightsAreLogged(t *testing.T) {
 				}
 			}
 		}
-		connect("a", "b", "c", "b")
+		connect("weighted-a", "weighted-b", "weighted-c", "weighted-b")
 		want(0)
 		time.Sleep(weights.Window)
-		want(1, "clusters=", "a", "b", "c")
-		connect("d", "e", "a")
+		want(1, "clusters=", "weighted-a", "weighted-b", "weighted-c")
+		connect("weighted-d", "weighted-e", "weighted-a")
 		time.Sleep(eventlog.Interval - 2*weights.Window)
 		want(1)
 		time.Sleep(2 * weights.Window)
-		want(2, "clusters=d, e")
-		later := connect("f")
+		want(2, "clusters=weighted-d, weighted-e")
+		later := connect("weighted-f")
 		_ = later[0].Close()
-		want(3, "clusters=f")
+		want(3, "clusters=weighted-f")
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestDecodeAllocs compares the allocations of DecodeEndpoints for 10,000 endpoints with those
+// TestDecodeAllocs compares the allocations of decodeEndpoints for 10,000 endpoints with those
 // of proto.Unmarshal and a walk: a tenth at most, and for one changed endpoint at most 1 MiB.
 // BenchmarkDecodeEndpoints has the times.
 func TestDecodeAllocs(t *testing.T) {
@@ -21,7 +21,7 @@ func TestDecodeAllocs(t *testing.T) {
 	m.Endpoints[1].LbEndpoints[0].LoadBalancingWeight.Value++
 	second := encode(t, m)
 	wire := testing.AllocsPerRun(5, func() {
-		if _, err := DecodeEndpoints(first, nil); err != nil {
+		if _, err := decodeEndpoints(first, Options{}, stopper{}); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -36,7 +36,7 @@ func TestDecodeAllocs(t *testing.T) {
 		t.Errorf("%v allocations, want no more than a tenth of %v", wire, walk)
 	}
 
-	prev, err := DecodeEndpoints(first, nil)
+	prev, err := decodeEndpoints(first, Options{}, stopper{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestDecodeAllocs(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range rounds {
-		if _, err := DecodeEndpoints(second, prev); err != nil {
+		if _, err := decodeEndpoints(second, Options{Previous: prev}, stopper{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -95,7 +95,7 @@ func BenchmarkDecodeEndpoints(b *testing.B) {
 						if change.name == "all" {
 							prev = nil
 						}
-						next, err := DecodeEndpoints(versions[i%2], prev)
+						next, err := decodeEndpoints(versions[i%2], Options{Previous: prev}, stopper{})
 						if err != nil {
 							b.Fatal(err)
 						}

@@ -23,7 +23,7 @@
 //	                         │                              ├─ Cluster             cluster.go, tls.go, outlier.go
 //	                         │                              └─ unsupported fields  ignored.go
 //	                         │
-//	                         └─ DecodeEndpoints(prev) ── protowire ── Endpoints    endpoints.go
+//	                         └─ decodeEndpoints(prev) ── protowire ── Endpoints    endpoints.go
 //	                                                  localities and endpoints   endpoint.go, revision.go
 //	                                                  unchanged bytes            wirechunk.go
 //	                                                  from the wire              endpointfields.go, wire.go

@@ -13,11 +13,10 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// DecodeEndpoints returns the validated form of a ClusterLoadAssignment (A27, A61). The error
+// decodeEndpoints returns the validated form of a ClusterLoadAssignment (A27, A61). The error
 // is as from [Decode].
 //
-// prev, which may be nil, is the result of decoding an earlier version of the resource. Every
-// unchanged part of the result is shared with prev: the endpoints of a locality, the localities
+// prev is opt.Previous, which may be nil. Every unchanged part of the result is shared with prev: the endpoints of a locality, the localities
 // of a priority, the drops, and prev itself if there is no difference at all. Lists that differ
 // only in their order count as unchanged, and keep prev's order.
 //
@@ -25,10 +24,6 @@ import (
 // wireChunk. An invalid resource is decoded without prev, so prev does not affect errors. Memory is
 // needed for differences from prev; for checking whether an address occurs twice, if there are
 // new addresses; and for metadata. In total that is at most 128 bytes per byte of value.
-func DecodeEndpoints(value []byte, prev *Endpoints) (*Endpoints, error) {
-	return decodeEndpoints(value, Options{Previous: prev}, stopper{})
-}
-
 func decodeEndpoints(value []byte, opt Options, stop stopper) (*Endpoints, error) {
 	d := newEndpointsDecoder(value, opt.Previous, stop, opt.AcceptHostnames)
 	e, ok := d.decode()

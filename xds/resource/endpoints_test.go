@@ -24,7 +24,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// plain returns e without the fields that only DecodeEndpoints sets.
+// plain returns e without the fields that only decodeEndpoints sets.
 func plain(e *Endpoints) *Endpoints {
 	if e == nil {
 		return nil
@@ -116,7 +116,7 @@ func TestEndpointsOneof(t *testing.T) {
 	}
 	for _, tt := range tests {
 		b := slices.Concat(field(1, "e"), field(2, string(slices.Concat(field(1, ""), field(3, "\x08\x01"), field(2, string(tt.value))))))
-		got, err := DecodeEndpoints(b, nil)
+		got, err := decodeEndpoints(b, Options{}, stopper{})
 		m := new(endpointv3.ClusterLoadAssignment)
 		if err := proto.Unmarshal(b, m); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
@@ -166,7 +166,7 @@ func TestEndpointsHealth(t *testing.T) {
 		m := assignment(3, nil)
 		m.Endpoints = m.Endpoints[:1]
 		m.Endpoints[0].LbEndpoints = append(sick, e)
-		got, err := DecodeEndpoints(encode(t, m), nil)
+		got, err := decodeEndpoints(encode(t, m), Options{}, stopper{})
 		if err != nil {
 			t.Errorf("%v: %v", health, err)
 		} else if s := fmt.Sprint(got.Priorities[0].Localities[0].Endpoints); s != want {

@@ -41,14 +41,14 @@ func Example() {
 }
 
 // An unchanged version of a resource is the previous version.
-func ExampleDecodeEndpoints() {
+func ExampleDecode_previous() {
 	m := &endpointv3.ClusterLoadAssignment{ClusterName: "cluster"}
 	value, _ := proto.Marshal(m)
-	first, _ := resource.DecodeEndpoints(value, nil)
+	first, _ := resource.Decode(resource.EndpointsType, value, resource.Options{})
 
 	m.Policy = &endpointv3.ClusterLoadAssignment_Policy{WeightedPriorityHealth: true} // not for gRPC
 	value, _ = proto.Marshal(m)
-	second, _ := resource.DecodeEndpoints(value, first)
+	second, _ := resource.Decode(resource.EndpointsType, value, resource.Options{Previous: first.(*resource.Endpoints)})
 	fmt.Println(second == first)
 	// Output: true
 }

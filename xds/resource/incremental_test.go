@@ -300,12 +300,12 @@ func TestIncrementalDecodingShares(t *testing.T) {
 		}, 0},
 	} {
 		m := assignment(n, workload)
-		prev, err := DecodeEndpoints(encode(t, m), nil)
+		prev, err := decodeEndpoints(encode(t, m), Options{}, stopper{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.Endpoints[1].LbEndpoints = tt.change(m.Endpoints[1].LbEndpoints)
-		next, err := DecodeEndpoints(encode(t, m), prev)
+		next, err := decodeEndpoints(encode(t, m), Options{Previous: prev}, stopper{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func TestIncrementalDecodingShares(t *testing.T) {
 func TestChunksAreSkipped(t *testing.T) {
 	const n = 3000
 	m := assignment(n, nil)
-	prev, err := DecodeEndpoints(encode(t, m), nil)
+	prev, err := decodeEndpoints(encode(t, m), Options{}, stopper{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,13 +333,13 @@ func TestChunksAreSkipped(t *testing.T) {
 		}
 	}
 	b := encode(t, m)
-	other, err := DecodeEndpoints(b, nil)
+	other, err := decodeEndpoints(b, Options{}, stopper{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	forged := *prev
 	forged.wire = other.wire
-	if next, err := DecodeEndpoints(b, &forged); err != nil || next != &forged {
+	if next, err := decodeEndpoints(b, Options{Previous: &forged}, stopper{}); err != nil || next != &forged {
 		t.Errorf("%d endpoints are shared, want all of %d (%v)", sharedEndpoints(prev, next), n, err)
 	}
 }
@@ -353,7 +353,7 @@ func TestIncrementalHostnames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := DecodeEndpoints(b, prev); err == nil {
+	if _, err := decodeEndpoints(b, Options{Previous: prev}, stopper{}); err == nil {
 		t.Error("a DNS name was accepted because the previous version had it")
 	}
 }
@@ -394,8 +394,8 @@ func TestIncrementalRules(t *testing.T) {
 		for i, step := range append([]func(*message){func(*message) {}}, steps...) {
 			step(m)
 			b := encode(t, m)
-			want, wantErr := DecodeEndpoints(b, nil)
-			got, err := DecodeEndpoints(b, prev)
+			want, wantErr := decodeEndpoints(b, Options{}, stopper{})
+			got, err := decodeEndpoints(b, Options{Previous: prev}, stopper{})
 			if what := fmt.Sprintf("%s, version %d", name, i); fmt.Sprint(err) != fmt.Sprint(wantErr) {
 				t.Fatalf("%s: error %v with the previous version, want %v", what, err, wantErr)
 			} else if err == nil {

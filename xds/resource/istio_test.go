@@ -32,7 +32,7 @@ func TestIstioAccepted(t *testing.T) {
 			if Type(typ) != EndpointsType {
 				continue
 			}
-			if _, err := DecodeEndpoints(b, nil); err != nil {
+			if _, err := decodeEndpoints(b, Options{}, stopper{}); err != nil {
 				t.Errorf("%s:%d: %v", file, i+1, err)
 			}
 		}

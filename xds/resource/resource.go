@@ -141,8 +141,8 @@ type Options struct {
 	// bootstrap (A29) for the given purpose, otherwise an error in the form of a rule such as
 	// "must be …". A nil CertProvider rejects all instances.
 	CertProvider func(instance string, use CertUse) error
-	// Previous is the result of decoding an earlier version of a ClusterLoadAssignment, if any;
-	// see [DecodeEndpoints].
+	// Previous is the result of decoding an earlier version of a ClusterLoadAssignment, if any.
+	// Every unchanged part of the result is shared with it.
 	Previous *Endpoints
 	// AcceptHostnames accepts DNS names as addresses of endpoints, which A27 does not allow; see
 	// picker.NameAddr.

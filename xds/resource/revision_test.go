@@ -111,18 +111,18 @@ func sharings() []sharing {
 // changed parts equal those decoded without a previous version.
 func TestEndpointsShare(t *testing.T) {
 	for _, tt := range sharings() {
-		prev, err := DecodeEndpoints(encode(t, sharedAssignment()), nil)
+		prev, err := decodeEndpoints(encode(t, sharedAssignment()), Options{}, stopper{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		m := sharedAssignment()
 		tt.change(m)
 		b := encode(t, m)
-		fresh, err := DecodeEndpoints(b, nil)
+		fresh, err := decodeEndpoints(b, Options{}, stopper{})
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		next, err := DecodeEndpoints(b, prev)
+		next, err := decodeEndpoints(b, Options{Previous: prev}, stopper{})
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
@@ -184,20 +184,20 @@ func sorted(e *Endpoints) *Endpoints {
 // TestEndpointsTwice: A27-CLA-12 with a previous version. The address that occurs
 // a second time is one that did not have to be remembered so far.
 func TestEndpointsTwice(t *testing.T) {
-	prev, err := DecodeEndpoints(encode(t, assignment(30, nil)), nil)
+	prev, err := decodeEndpoints(encode(t, assignment(30, nil)), Options{}, stopper{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, host := range map[string]int{"in the same locality": 10, "in another one": 0, "in the last endpoint": 18} {
 		m := assignment(30, nil)
 		m.Endpoints[1].LbEndpoints[9] = lbEndpoint(host, 1)
-		if _, err := DecodeEndpoints(encode(t, m), prev); err == nil || !strings.Contains(err.Error(), "endpoints[1].lb_endpoints[9]") {
+		if _, err := decodeEndpoints(encode(t, m), Options{Previous: prev}, stopper{}); err == nil || !strings.Contains(err.Error(), "endpoints[1].lb_endpoints[9]") {
 			t.Errorf("an address twice, %s: %v", name, err)
 		}
 	}
 	m := assignment(30, nil)
 	m.Endpoints[1].LbEndpoints[9].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{Address: socketAddress("10.0.0.0", 8080)}}
-	if _, err := DecodeEndpoints(encode(t, m), prev); err == nil {
+	if _, err := decodeEndpoints(encode(t, m), Options{Previous: prev}, stopper{}); err == nil {
 		t.Error("an additional address that is another's first was not refused")
 	}
 }
@@ -271,13 +271,13 @@ func TestEndpointsAllocs(t *testing.T) {
 		first := encode(t, m)
 		m.Endpoints[1].LbEndpoints[0].LoadBalancingWeight.Value++
 		second := encode(t, m)
-		prev, err := DecodeEndpoints(first, nil)
+		prev, err := decodeEndpoints(first, Options{}, stopper{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, b := range [][]byte{first, second} {
 			got := testing.AllocsPerRun(10, func() {
-				if _, err := DecodeEndpoints(b, prev); err != nil {
+				if _, err := decodeEndpoints(b, Options{Previous: prev}, stopper{}); err != nil {
 					t.Fatal(err)
 				}
 			})

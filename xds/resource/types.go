@@ -105,7 +105,7 @@ const (
 
 // Endpoints is envoy.config.endpoint.v3.ClusterLoadAssignment. A priority, locality or endpoint
 // slice that an update did not change is the same slice as before, so that consumers of updates
-// can skip it; see DecodeEndpoints.
+// can skip it; see Options.Previous.
 type Endpoints struct {
 	Name       string
 	Priorities []picker.Priority

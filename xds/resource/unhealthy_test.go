@@ -23,14 +23,14 @@ func TestEndpointsUnhealthy(t *testing.T) {
 		m.Endpoints[i%2].LbEndpoints = append(m.Endpoints[i%2].LbEndpoints, e)
 	}
 	m.Endpoints[0].LbEndpoints = append(m.Endpoints[0].LbEndpoints, &endpointv3.LbEndpoint{HealthStatus: corev3.HealthStatus_UNHEALTHY})
-	e, err := DecodeEndpoints(encode(t, m), nil)
+	e, err := decodeEndpoints(encode(t, m), Options{}, stopper{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	addr := func(n int) *picker.Endpoint {
 		one := sharedAssignment()
 		one.Endpoints[0].LbEndpoints = []*endpointv3.LbEndpoint{lbEndpoint(n, 1)}
-		e, err := DecodeEndpoints(encode(t, one), nil)
+		e, err := decodeEndpoints(encode(t, one), Options{}, stopper{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestEndpointsUnhealthy(t *testing.T) {
 	if !slices.Equal(e.Unhealthy, want) {
 		t.Errorf("unhealthy are %v, want %v", e.Unhealthy, want)
 	}
-	next, err := DecodeEndpoints(encode(t, m), e)
+	next, err := decodeEndpoints(encode(t, m), Options{Previous: e}, stopper{})
 	if err != nil || next != e {
 		t.Errorf("the same resource again is %v, %v", next, err)
 	}

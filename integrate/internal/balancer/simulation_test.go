@@ -127,9 +127,8 @@ func TestSimulation(t *testing.T) {
 // TestSimulationIsApart checks that a simulation shares nothing with the channels of the
 // process: neither circuit breakers nor what is logged once.
 func TestSimulationIsApart(t *testing.T) {
-	weights.Forget()
 	b, cc := newTestLB(t, Config{})
-	b.set(configOf(clusterOf("cart", prio(eps(1)))))
+	b.set(configOf(clusterOf("simulated", prio(eps(1)))))
 	b.to(cc.conn(t, 1), ready)
 	b.flush()
 	if _, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: t.Context()}); err != nil {
@@ -138,7 +137,7 @@ func TestSimulationIsApart(t *testing.T) {
 	before := breakersInUse()
 	weighted := prio(eps(1, 2))
 	edit(&weighted, 0, func(e *picker.Endpoint) { e.Weight = 3 })
-	s, err := Simulate(configOf(clusterOf("cart", weighted)), Config{}.options(), nil)
+	s, err := Simulate(configOf(clusterOf("simulated", weighted)), Config{}.options(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +146,7 @@ func TestSimulationIsApart(t *testing.T) {
 		t.Errorf("%v: the simulation has %d RPCs of a channel in flight, and the process %d breakers of %d", err, onlyCluster(t, x).Status.LeafInUse().InFlight, breakersInUse(), before)
 	}
 	s.Close()
-	if l := b.live()[0]; l.breaker.InFlight() != 1 || weights.Noted("cart") || breakersInUse() != before {
-		t.Errorf("after the simulation the channel has %d RPCs in flight, %d breakers; noted: %v", l.breaker.InFlight(), breakersInUse(), weights.Noted("cart"))
+	if l := b.live()[0]; l.breaker.InFlight() != 1 || weights.Noted("simulated") || breakersInUse() != before {
+		t.Errorf("after the simulation the channel has %d RPCs in flight, %d breakers; noted: %v", l.breaker.InFlight(), breakersInUse(), weights.Noted("simulated"))
 	}
 }

@@ -36,9 +36,30 @@ func newTestLB(t testing.TB, opts Config) (*testLB, *fakeCC) {
 	b.setOptions(opts.options())
 	t.Cleanup(func() {
 		b.Close()
-		counters.ForgetUnused() // the next test may use the same names
+		// The RPCs that the test left end, since the next test may use the same names.
+		counters.Breakers(func(_, _ string, b *counters.Breaker) {
+			for b.InFlight() > 0 {
+				b.Release()
+			}
+		})
 	})
 	return &testLB{b}, cc
+}
+
+// unlocked reports whether no goroutine holds the mutex.
+func (b *testLB) unlocked() bool {
+	free := make(chan struct{})
+	go func() {
+		b.rt.Lock()
+		defer close(free)
+		b.rt.Unlock()
+	}()
+	select {
+	case <-free:
+		return true
+	case <-time.After(time.Minute):
+		return false
+	}
 }
 
 // set is Update, and waits for what children make of it.

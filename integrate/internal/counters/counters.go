@@ -88,17 +88,6 @@ func forgetIdleLocked() {
 	}
 }
 
-// ForgetUnused removes breakers without users, even if their RPCs never ended: tests leave such
-// RPCs behind.
-func ForgetUnused() {
-	breakers.mu.Lock()
-	defer breakers.mu.Unlock()
-	for b := range breakers.unused {
-		delete(breakers.unused, b)
-		delete(breakers.m, b.key)
-	}
-}
-
 // reporter is the load reporter for one server, shared by all channels that use the same
 // XdsClient. The last user closes it.
 type reporter struct {

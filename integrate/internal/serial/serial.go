@@ -11,7 +11,7 @@ import (
 )
 
 // Runtime is a mutex with a call queue, timers and a clock. It must not be copied. All methods
-// but Lock, TryLock, Now and TimeAt require the mutex.
+// but Lock, Now and TimeAt require the mutex.
 //
 // Calls to code of other packages go through the queue, because such code may call back at
 // once, and may hold a mutex of its own while it does.
@@ -29,9 +29,6 @@ func New() *Runtime { return &Runtime{start: time.Now()} }
 
 // Lock takes the mutex.
 func (r *Runtime) Lock() { r.mu.Lock() }
-
-// TryLock takes the mutex if it is free, and reports whether it did.
-func (r *Runtime) TryLock() bool { return r.mu.TryLock() }
 
 // Unlock releases the mutex and starts the queued calls. They run on a goroutine of their own,
 // since the caller may hold a mutex of the code that is called. Only one such goroutine exists

@@ -129,11 +129,3 @@ func Noted(cluster string) bool {
 	defer process.Unlock()
 	return process.noted[cluster]
 }
-
-// Forget makes clusters new again, as in a new process, for tests.
-func Forget() {
-	process.Lock()
-	defer process.Unlock()
-	clear(process.noted)
-	process.last = time.Time{}
-}
