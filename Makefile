@@ -15,6 +15,8 @@ BENCH    ?= .
 COUNT    ?= 1
 BASE     ?=
 OLDGO    ?= go1.25.0
+# The balancer's random model, which needs the build tag invariants.
+MODEL    := ./integrate/internal/balancer/modeltest
 # What a program that uses the library compiles.
 LIBRARY  := ./edf ./picker/... ./ringhash ./xds/... ./integrate/...
 # The system whose code differs. The workflow weekly sets more.
@@ -92,8 +94,10 @@ kubernetes: ## The source of Kubernetes, with client-go.
 	cd integrate/kubernetes && $(GO) vet . && $(TEST) .
 
 .PHONY: invariants
-invariants: ## The kernel's tests with internal checks enabled.
+invariants: ## The kernel's tests with internal checks enabled, and the balancer's random model.
+	$(GO) vet -tags invariants $(MODEL)
 	$(TEST) -vet=off -short -tags invariants ./edf ./picker ./ringhash
+	$(TEST) -vet=off -tags invariants $(MODEL)
 
 .PHONY: seeded
 seeded: ## Test that random choices in the arena follow the seed.
@@ -125,6 +129,7 @@ ONE := TestDenseRoutes|TestTooManyFields|TestFieldsInAnyOrder|TestManyRoutes|Tes
 .PHONY: race
 race: ## Tests under the race detector of the packages that share memory between goroutines.
 	$(TEST) -vet=off -short -race -skip '^($(ONE))$$' $(RACED)
+	$(TEST) -vet=off -short -race -tags invariants $(MODEL)
 
 .PHONY: quickstart
 quickstart: ## Run the steps of integrate/docs/quickstart.md: server, client, control plane, rollback.
@@ -144,7 +149,7 @@ chaos: ## Run SCENARIOS random scenarios of faults, half a minute of virtual tim
 
 .PHONY: model
 model: ## Run RUNS random histories of the balancer against a model.
-	$(GO) test -timeout 0 -run 'TestModel$$' ./integrate/internal/balancer -model.runs $(RUNS)
+	$(GO) test -timeout 0 -tags invariants -run 'TestModel$$' $(MODEL) -model.runs $(RUNS)
 
 .PHONY: differential
 differential: ## Compare with stock xDS in SEEDS random worlds (default 300), from seed FROM.

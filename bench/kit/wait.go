@@ -5,6 +5,7 @@ package kit
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -21,4 +22,12 @@ func WaitFor(t testing.TB, what string, cond func() bool) time.Duration {
 		time.Sleep(time.Millisecond)
 	}
 	return time.Since(begin)
+}
+
+// Pass lets time pass in a bubble of testing/synctest, and waits until its goroutines are blocked. It
+// takes at least a nanosecond: two goroutines of a bubble that start timers which are due at once can
+// crash the race detector (Go 1.26).
+func Pass(d time.Duration) {
+	<-time.After(max(d, 1))
+	synctest.Wait()
 }

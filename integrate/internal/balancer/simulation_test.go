@@ -13,10 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/xdslb/xdslb/integrate/internal/weights"
-	"github.com/xdslb/xdslb/picker"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/integrate/internal/counters"
+	"github.com/xdslb/xdslb/integrate/internal/weights"
+	"github.com/xdslb/xdslb/picker"
 )
 
 // TestExplainManyRoutes: an RPC that may take each of many routes costs no more for each
@@ -149,4 +151,10 @@ func TestSimulationIsApart(t *testing.T) {
 	if l := b.live()[0]; l.breaker.InFlight() != 1 || weights.Noted("simulated") || breakersInUse() != before {
 		t.Errorf("after the simulation the channel has %d RPCs in flight, %d breakers; noted: %v", l.breaker.InFlight(), breakersInUse(), weights.Noted("simulated"))
 	}
+}
+
+// breakersInUse returns the number of circuit breakers of the process.
+func breakersInUse() (n int) {
+	counters.Breakers(func(string, string, *counters.Breaker) { n++ })
+	return n
 }

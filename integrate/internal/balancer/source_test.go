@@ -5,49 +5,28 @@ package balancer
 
 import (
 	"errors"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/serviceconfig"
+	"github.com/xdslb/xdslb/integrate/internal/link"
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 )
 
-// stateCC is gRPC's side of a resolver.
-type stateCC struct {
-	resolver.ClientConn // nil: any other method is not expected
-
-	states  []resolver.State
-	configs []string
-}
-
-func (cc *stateCC) UpdateState(s resolver.State) error {
-	cc.states = append(cc.states, s)
-	return nil
-}
-
-func (cc *stateCC) ParseServiceConfig(text string) *serviceconfig.ParseResult {
-	cc.configs = append(cc.configs, text)
-	return &serviceconfig.ParseResult{}
-}
-
-// TestForgetMethodConfigs: once the target cannot be served, gRPC is told of no
-// timeouts and retries of its former routes; and of those of the next ones.
+// TestForgetMethodConfigs checks that the timeouts and retries of routes are withdrawn from gRPC once
+// the target has an error, and sent again with its next configuration.
 func TestForgetMethodConfigs(t *testing.T) {
-	cfg := Config{Linger: -1, Bootstrap: []byte(`{"xds_servers": [{"server_uri": "passthrough:///nowhere", "channel_creds": [{"type": "insecure"}]}]}`)}
-	cc := &stateCC{}
-	r, err := BuildResolver(cfg, resolver.Target{URL: url.URL{Scheme: "xds", Path: "/svc:80"}}, cc, resolver.BuildOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
 	b, _ := newTestLB(t, Config{})
-	b.src = SourceOf(cc.states[0])
+	var sent []methodconfig.Config
+	b.src = &Source{
+		Channel:   rpc.NewChannel(link.Options{}, rpc.ChannelOptions{}),
+		Configure: func(methods []methodconfig.Config) { sent = methods },
+	}
 	limit := 77 * time.Millisecond
 	update := configOf(clusterOf("c", prio(eps(1))))
 	update.Routes[0].Timeout = &limit
-	for _, step := range []struct {
+	for i, step := range []struct {
 		update func()
 		want   bool
 	}{
@@ -59,8 +38,8 @@ func TestForgetMethodConfigs(t *testing.T) {
 	} {
 		step.update()
 		b.calm()
-		if last := cc.configs[len(cc.configs)-1]; strings.Contains(last, `"timeout":"0.077`) != step.want {
-			t.Errorf("after %d service configs the last is %s, want a timeout: %v", len(cc.configs), last, step.want)
+		if got := len(sent) > 0 && strings.HasPrefix(sent[0].Timeout, "0.077"); got != step.want {
+			t.Errorf("step %d: method configs %+v, want a timeout of 77 ms: %t", i, sent, step.want)
 		}
 	}
 }

@@ -1,0 +1,324 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build invariants
+
+package modeltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/attributes"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	estats "google.golang.org/grpc/experimental/stats"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/integrate/internal/proberpc"
+)
+
+// modelChannel is gRPC's side of a balancer. It differs from fakeCC in that it
+// keeps gRPC's rules of its own accord: a SubConn connects only if it was asked
+// to while it was IDLE, takes one step at a time, and says SHUTDOWN last.
+type modelChannel struct {
+	balancer.ClientConn // nil: no other method is called
+
+	mu        sync.Mutex
+	made      int          // SubConns, ever
+	conns     []*modelConn // those that have not been told of their shutdown, in order of creation
+	picker    balancer.Picker
+	state     connectivity.State
+	announced int // calls of UpdateState
+	actions   int // calls of any kind; a closed balancer makes none
+	streams   int // of load reports out of band that are open
+	// called is called by what calls back without the balancer's mutex; it may be nil.
+	called func()
+	// settings returns the version of the TLS settings for the address of a number; nil
+	// if there are none.
+	settings func(number int) int
+	// shake makes the handshake of a connection that begins.
+	shake func(*modelConn)
+	// backends has the health services of backends.
+	backends *modelHealth
+}
+
+// MetricsRecorder implements balancer.ClientConn: nobody records.
+func (*modelChannel) MetricsRecorder() estats.MetricsRecorder {
+	return estats.UnimplementedMetricsRecorder{}
+}
+
+// modelConn is a SubConn.
+//
+//	IDLE ─Connect→ CONNECTING → READY ─lost→ IDLE
+//	                   └→ TRANSIENT_FAILURE ─back-off→ IDLE
+type modelConn struct {
+	balancer.SubConn // nil
+
+	cc       *modelChannel
+	id       int
+	addr     string
+	number   int // of the address
+	listener func(balancer.SubConnState)
+	state    connectivity.State // as last announced
+	asked    bool               // to connect, since it became IDLE
+	connects int                // that had an effect
+	shut     bool               // by the balancer
+	health   func(balancer.SubConnState)
+	healthy  bool                   // as announced to health
+	settings int                    // in force when it last began to connect
+	failed   bool                   // since it was READY
+	lent     bool                   // to a custom policy, or pick_first, at some time
+	target   *attributes.Attributes // of the address
+	hostname string                 // by which it was made
+	// unwatched are the services that the backend has no health service for, since it was READY.
+	unwatched []string
+}
+
+func (cc *modelChannel) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	cc.actions++
+	c := &modelConn{cc: cc, id: cc.made, addr: addrs[0].Addr, number: numberAt(addrs[0].Addr), listener: opts.StateListener, target: addrs[0].Attributes}
+	cc.made++
+	cc.conns = append(cc.conns, c)
+	return c, nil
+}
+
+func (cc *modelChannel) UpdateState(s balancer.State) {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	cc.state, cc.picker = s.ConnectivityState, s.Picker
+	cc.announced++
+	cc.actions++
+}
+
+func (cc *modelChannel) ResolveNow(resolver.ResolveNowOptions) {}
+
+// seen returns the picker of the moment and the number of its announcement.
+func (cc *modelChannel) seen() (balancer.Picker, int) {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	return cc.picker, cc.announced
+}
+
+// open returns the SubConns that the balancer has not shut down.
+func (cc *modelChannel) open() (conns []*modelConn) {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	conns = make([]*modelConn, 0, len(cc.conns))
+	for _, c := range cc.conns {
+		if !c.shut {
+			conns = append(conns, c)
+		}
+	}
+	return conns
+}
+
+// Connect does nothing unless the SubConn is IDLE, as gRPC has it.
+func (c *modelConn) Connect() {
+	c.cc.mu.Lock()
+	defer c.cc.mu.Unlock()
+	c.cc.actions++
+	if c.state == connectivity.Idle && !c.shut && !c.asked {
+		c.asked = true
+		c.connects++
+	}
+}
+
+func (c *modelConn) Shutdown() {
+	c.cc.callBack()
+	c.cc.mu.Lock()
+	defer c.cc.mu.Unlock()
+	c.shut = true
+}
+
+func (c *modelConn) UpdateAddresses([]resolver.Address) {
+	panic("UpdateAddresses is deprecated")
+}
+
+// RegisterHealthListener keeps the listener; deliver says SERVING to it.
+func (c *modelConn) RegisterHealthListener(l func(balancer.SubConnState)) {
+	c.cc.callBack()
+	c.cc.mu.Lock()
+	defer c.cc.mu.Unlock()
+	c.health, c.healthy = l, false
+}
+
+// GetOrBuildProducer builds what asks for load reports out of band, of which nothing is
+// ever reported, and what probes, which is answered in any way.
+func (c *modelConn) GetOrBuildProducer(pb balancer.ProducerBuilder) (balancer.Producer, func()) {
+	count := func(n int) {
+		c.cc.mu.Lock()
+		defer c.cc.mu.Unlock()
+		c.cc.streams += n
+	}
+	count(1)
+	p, stop := pb.Build(moody{conn: c})
+	return p, func() { stop(); count(-1) }
+}
+
+// moody is a connection to a server whose answers to probes are anything.
+type moody struct {
+	silent
+	conn *modelConn
+}
+
+func (m moody) Invoke(ctx context.Context, method string, in, out any, opts ...grpc.CallOption) error {
+	switch rand.IntN(8) {
+	case 0:
+		return status.Error(codes.Unimplemented, "unknown service")
+	case 1:
+		return m.silent.Invoke(ctx, method, in, out, opts...)
+	}
+	*out.(*proberpc.Report) = proberpc.Report{
+		InFlight: rand.Uint32N(5), LatencyNs: rand.Uint64N(1e9), FailingPPM: rand.Uint32N(1_000_001),
+		Weight: rand.Float64(), GoingAway: rand.IntN(8) == 0,
+	}
+	return nil
+}
+
+// serves reports whether an RPC that is given the SubConn can use it.
+func (c *modelConn) takesRPCs() bool { return c.state == connectivity.Ready && !c.closed() }
+
+// isHealthy reports whether the health listener has heard that the server is SERVING.
+func (c *modelConn) isHealthy() bool {
+	c.cc.mu.Lock()
+	defer c.cc.mu.Unlock()
+	return c.healthy
+}
+
+func (c *modelConn) closed() bool {
+	c.cc.mu.Lock()
+	defer c.cc.mu.Unlock()
+	return c.shut
+}
+
+// down reports whether the endpoint is in TRANSIENT_FAILURE, which lasts until it is
+// READY (A62). Of a connection that another policy had, the balancer knows the state alone.
+func (c *modelConn) down() bool {
+	return c.state == connectivity.TransientFailure || c.failed && !c.lent
+}
+
+// step is the next event in the life of the SubConn, if there can be one: up
+// says whether a connection attempt succeeds.
+func (c *modelConn) step(up bool) (moved bool) {
+	if c.closed() {
+		return false
+	}
+	switch c.state {
+	case connectivity.Idle:
+		if !c.wanted() {
+			return false
+		}
+		c.announce(connectivity.Connecting)
+	case connectivity.Connecting:
+		if up {
+			c.announce(connectivity.Ready)
+		} else {
+			c.announce(connectivity.TransientFailure)
+		}
+	default:
+		c.announce(connectivity.Idle)
+	}
+	return true
+}
+
+// announce moves the SubConn to a state and tells its listener.
+func (c *modelConn) announce(to connectivity.State) {
+	c.cc.mu.Lock()
+	switch to {
+	case connectivity.TransientFailure:
+		c.failed = true
+	case connectivity.Ready:
+		c.failed = false
+	}
+	c.state, c.asked = to, false
+	if to == connectivity.Connecting && c.cc.settings != nil {
+		c.settings = c.cc.settings(c.number)
+	}
+	if to != connectivity.Ready {
+		c.health, c.healthy = nil, false
+	}
+	c.cc.mu.Unlock()
+	if to != connectivity.Ready && c.cc.backends != nil {
+		if c.cc.backends.end(c) {
+			synctest.Wait() // gRPC may report the end of streams first
+		}
+		c.unwatched = nil
+	}
+	if to == connectivity.Connecting && c.cc.shake != nil {
+		c.cc.shake(c)
+	}
+	s := balancer.SubConnState{ConnectivityState: to}
+	if to == connectivity.TransientFailure {
+		s.ConnectionError = errors.New("connection refused")
+	}
+	c.listener(s)
+}
+
+// deliver says what gRPC says soon after a call of the balancer's. It reports
+// whether there was anything. A state that was on its way when the SubConn was shut
+// down still comes.
+func (cc *modelChannel) deliver() (any bool) {
+	shut, healthy := cc.due()
+	for _, c := range shut {
+		if c.state == connectivity.Connecting {
+			c.announce(connectivity.Ready)
+		}
+		c.announce(connectivity.Shutdown)
+	}
+	for _, listener := range healthy {
+		listener(balancer.SubConnState{ConnectivityState: connectivity.Ready})
+	}
+	return len(shut)+len(healthy) > 0
+}
+
+// due returns the SubConns that are to be told of their shutdown, and the health
+// listeners that are to hear that the server is SERVING.
+func (cc *modelChannel) due() (shut []*modelConn, healthy []func(balancer.SubConnState)) {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	for _, c := range cc.conns {
+		switch {
+		case c.shut:
+			shut = append(shut, c)
+		case c.health != nil && !c.healthy && c.state == connectivity.Ready:
+			c.healthy = true
+			healthy = append(healthy, c.health)
+		}
+	}
+	if shut != nil {
+		cc.conns = slices.DeleteFunc(cc.conns, func(c *modelConn) bool { return c.shut })
+	}
+	return shut, healthy
+}
+
+// wanted reports whether the SubConn was asked to connect.
+func (c *modelConn) wanted() bool {
+	c.cc.mu.Lock()
+	defer c.cc.mu.Unlock()
+	return c.asked
+}
+
+func (c *modelConn) String() string {
+	if c == nil {
+		return "no conn"
+	}
+	s := fmt.Sprintf("conn %d to %d (%v", c.id, c.number, c.state)
+	if c.wanted() {
+		s += ", asked to connect"
+	}
+	if c.closed() {
+		s += ", shut down"
+	}
+	return s + ")"
+}

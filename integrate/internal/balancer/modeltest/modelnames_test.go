@@ -1,0 +1,139 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build invariants
+
+package modeltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"regexp"
+	"slices"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file is names: the hostnames of endpoints, which are the authority of RPCs if a route
+// says so (A81) and what servers are asked for in TLS handshakes if a cluster says so (A101).
+
+// secured returns the TLS settings of a version. Every fourth is none, so that connections are
+// not secured; every other has servers asked for by the hostnames of endpoints.
+func (l *planeLeaf) secured(version int) *picker.TLS {
+	if version%4 == 3 {
+		return nil
+	}
+	return &picker.TLS{SystemRoots: true, ServerName: fmt.Sprintf("%s-%d.sni", l.name, version), AutoHostName: version%2 == 1}
+}
+
+// rename gives an endpoint another hostname, or none.
+func (l *planeLeaf) rename(rng *rand.Rand, n int) { l.hostnames[n] = rng.IntN(4) }
+
+// nameEndpoint fills in its hostname.
+func (l *planeLeaf) nameEndpoint(e *picker.Endpoint, n int) {
+	version := l.hostnames[n]
+	if version == 0 {
+		return
+	}
+	if e.Extra == nil {
+		e.Extra = &picker.EndpointExtra{}
+	}
+	e.Extra.Hostname = fmt.Sprintf("host-%d-%d.sni", l.first+n, version)
+}
+
+// authorityFor is what RPCs to an endpoint are sent with, or "" for the channel's.
+func (t *trial) authorityFor(e *picker.Endpoint) string {
+	if t.plane.rewrites == rewriteByEndpoint {
+		return hostname(e)
+	}
+	return t.plane.rewrites
+}
+
+const rewriteByEndpoint = "auto_host_rewrite"
+
+// randomRewrite draws the way in which authorities are rewritten.
+func randomRewrite(rng *rand.Rand) string {
+	return []string{"", "", rewriteByEndpoint, rewriteByEndpoint, "one.test", "two.test"}[rng.IntN(6)]
+}
+
+// rewrite sets the rewriting of a route.
+func (p *plane) rewrite(r *picker.Route) {
+	if r.AutoHostRewrite = p.rewrites == rewriteByEndpoint; !r.AutoHostRewrite {
+		r.Authority = p.rewrites
+	}
+}
+
+// modelCredentials are xDS credentials.
+func modelCredentials() credentials.TransportCredentials {
+	creds, err := xdstls.NewCredentials(insecure.NewCredentials())
+	if err != nil {
+		panic(err)
+	}
+	return creds
+}
+
+// handshake begins the handshake of a connection as gRPC does, and checks that it is by what is
+// in force at that moment: whether it is secured, and whom it asks for.
+func (t *trial) handshake(conn *modelConn) {
+	l := t.leafOf(conn.number)
+	wire := &firstFlight{}
+	target, ok := xdstls.TargetOf(conn.target)
+	if !ok {
+		t.Fatalf("the address of %v does not say how it is secured", conn)
+	}
+	_, _, plain, _ := target.Handshake(context.Background(), wire)
+	asked := sniIn.FindString(string(wire.sent))
+	c := t.clusterOf(l)
+	if _, e := c.find(conn.number); e != nil {
+		conn.hostname = hostname(e)
+	}
+	want := l.secured(l.sentTLS)
+	if want != nil && want.AutoHostName && t.creds == nil {
+		if plain || asked != "" {
+			t.Fatalf("the handshake of %v, whose hostname is not known, asks for %q, without TLS: %v", conn, asked, plain)
+		}
+		return
+	}
+	switch {
+	case plain != (want == nil):
+		t.Fatalf("the handshake of %v is without TLS: %v, its settings are %+v", conn, plain, want)
+	case want == nil:
+	case want.AutoHostName && conn.hostname != "" && asked != conn.hostname:
+		t.Fatalf("the handshake of %v asks for %q, want its hostname %q (A101)", conn, asked, conn.hostname)
+	case !(want.AutoHostName && conn.hostname != "") && asked != want.ServerName:
+		t.Fatalf("the handshake of %v asks for %q, want %q", conn, asked, want.ServerName)
+	}
+}
+
+// checkHostname checks that a connection is by the hostname that its endpoint has now, if the
+// settings that it was made by are in force and demand that (A101).
+func (t *trial) checkHostname(conn *modelConn, e *picker.Endpoint) {
+	l := t.leafOf(conn.number)
+	now := l.secured(l.sentTLS)
+	if t.creds != nil && conn.takesRPCs() && e.Health != picker.Draining && conn.settings == l.sentTLS && now != nil && now.AutoHostName && conn.hostname != hostname(e) {
+		t.Fatalf("%v was made by the hostname %q, and its endpoint has %q (A101)", conn, conn.hostname, hostname(e))
+	}
+}
+
+// sniIn finds the server that a ClientHello asks for.
+var sniIn = regexp.MustCompile(`[a-z][a-z0-9-]*\.sni`)
+
+// firstFlight is a connection that takes what is sent first, and then fails.
+type firstFlight struct {
+	net.Conn // nil
+	sent     []byte
+}
+
+func (f *firstFlight) Write(b []byte) (int, error) {
+	f.sent = slices.Concat(f.sent, b)
+	return 0, errors.New("that is enough")
+}
+
+func (f *firstFlight) Close() error { return nil }

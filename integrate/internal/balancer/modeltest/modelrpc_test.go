@@ -1,0 +1,185 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build invariants
+
+package modeltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
+)
+
+// modelRPC is an RPC from its first pick to its end, as gRPC makes it: it picks,
+// and picks again when a new picker is announced, until it has a connection that
+// is READY or an error that ends it.
+//
+//	waiting ─pick→ holding ─use→ in flight ─end→ over
+//	   ↑              │
+//	   └──connection gone
+type modelRPC struct {
+	id           int
+	cluster      string
+	ctx          context.Context // has the RPC's hash; every fourth has none
+	host         int             // the number of the endpoint that its session is with; 0 is none
+	waitForReady bool
+
+	waiting   bool
+	seen      int // the announcement of the picker that said to wait
+	err       error
+	conn      *modelConn // that it was given
+	done      func(balancer.DoneInfo)
+	attempts  context.Context         // of the RPC, if they avoid endpoints; nil if not
+	lose      context.CancelCauseFunc // ends those that are under way
+	made      int                     // attempts that were given a connection
+	hedged    bool                    // the latest was made as one
+	authority string                  // that the latest pick says; empty is that of the channel
+
+	account  account // whose limit it counts for, from the pick to its end
+	reported bool    // load is reported of it
+	lost     bool    // against another attempt
+	timedOut bool    // canceled after per_try_timeout
+}
+
+// account is what a circuit breaker belongs to (A32).
+type account struct{ cluster, service string }
+
+func (r *modelRPC) String() string { return fmt.Sprintf("RPC %d to %s", r.id, r.cluster) }
+
+// newRPC makes an RPC that has not picked yet.
+func (t *trial) newRPC(cluster string, hash uint64, waitForReady bool) *modelRPC {
+	t.rpcs++
+	ctx, end := context.WithCancel(context.Background())
+	t.ends = append(t.ends, end)
+	if t.rpcs%4 > 0 {
+		ctx = metadatautil.WithHash(ctx, hash)
+	}
+	return &modelRPC{id: t.rpcs, cluster: cluster, ctx: ctx, waitForReady: waitForReady}
+}
+
+// pick has the RPC pick once, with the picker of the moment.
+func (t *trial) pick(r *modelRPC) {
+	p, seen := t.grpc.seen()
+	r.waiting, r.seen, r.err, r.conn, r.done = true, seen, nil, nil, nil
+	if p == nil {
+		return
+	}
+	ctx, method := r.ctx, "/"+r.cluster+"/m"
+	switch {
+	case r.host > 0:
+		ctx = inSessionWith(ctx, t.lb, method, addr(r.host))
+	case r.attempts == nil:
+		ctx, lose := context.WithCancelCause(ctx)
+		if ctx, bound := avoidingTried(ctx, t.lb, method); bound {
+			r.attempts, r.lose = ctx, lose
+		} else {
+			lose(nil)
+		}
+	}
+	if r.attempts != nil {
+		ctx = r.attempts
+	}
+	possible := t.explain(r, ctx, method)
+	res, err := p.Pick(balancer.PickInfo{FullMethodName: method, Ctx: ctx})
+	possible(res, err)
+	switch {
+	case errors.Is(err, balancer.ErrNoSubConnAvailable):
+	case err != nil:
+		if _, final := status.FromError(err); final || !r.waitForReady {
+			r.waiting, r.err = false, err
+		}
+	default:
+		conn, ok := res.SubConn.(*modelConn)
+		if !ok || conn == nil {
+			t.Fatalf("%v picked the SubConn %v, which gRPC has not made", r, res.SubConn)
+		}
+		r.waiting, r.conn, r.done, r.authority = false, conn, res.Done, strings.Join(res.Metadata[":authority"], ",")
+		r.made++
+		r.hedged = r.attempts != nil && t.lb.Table().Plans != nil
+		if r.done == nil {
+			r.done = func(balancer.DoneInfo) {}
+		}
+		t.admit(r)
+	}
+}
+
+// joinSession makes the RPC one of a session with some endpoint of its cluster.
+func (t *trial) joinSession(r *modelRPC) {
+	c := t.clusterNamed(r.cluster)
+	r.host = c.leaves[t.Rand.IntN(len(c.leaves))].first + t.Rand.IntN(endpointsPerLeaf)
+}
+
+// use has the RPC use the connection that it was given, or go back to waiting if
+// that is gone.
+func (t *trial) use(r *modelRPC) {
+	if r.conn.takesRPCs() {
+		t.inFlight = append(t.inFlight, r)
+		return
+	}
+	t.release(r, balancer.DoneInfo{})
+	r.waiting, r.conn = true, nil
+}
+
+// end ends an RPC in flight. Backends report their load, some a heavy one.
+func (t *trial) end(r *modelRPC, err error) {
+	report := &orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: float64(r.conn.number%8) / 6}
+	t.release(r, balancer.DoneInfo{Err: err, BytesSent: true, BytesReceived: err == nil, ServerLoad: report})
+}
+
+// again reports whether another attempt is to be made at an RPC whose latest has ended.
+func (r *modelRPC) again() bool { return r.attempts != nil && r.made < hedged.MaxAttempts }
+
+// loses ends an attempt at a hedged RPC because another one was faster, as gRPC does when the
+// interceptor cancels it.
+func (t *trial) loses(r *modelRPC) {
+	r.lost = r.hedged
+	r.lose(rpc.ErrHedgeSuperseded)
+	t.release(r, balancer.DoneInfo{Err: status.Error(codes.Canceled, context.Canceled.Error()), BytesSent: true})
+}
+
+// admit counts an RPC that was given a connection. The limit is that of the
+// configuration in force (A32).
+func (t *trial) admit(r *modelRPC) {
+	l := t.leafOf(r.conn.number)
+	if l == nil {
+		t.Fatalf("%v picked %v, which belongs to no leaf", r, r.conn)
+	}
+	r.account, r.reported = account{l.name, l.service}, l.server != ""
+	if n := t.counts[r.account]; n >= int(l.max) && !t.updating {
+		t.Fatalf("%v was admitted to %s with %d RPCs in flight, max_requests is %d (A32)", r, l.name, n, l.max)
+	}
+	t.counts[r.account]++
+}
+
+func (t *trial) release(r *modelRPC, info balancer.DoneInfo) {
+	t.counts[r.account]--
+	t.note(r, info)
+	t.countRun(r, info)
+	r.done(info)
+	r.done = nil
+}
+
+// refused reports whether the error is a circuit breaker's, and fails if none of
+// the cluster's has reached its limit.
+func (t *trial) refused(r *modelRPC) bool {
+	if !strings.Contains(r.err.Error(), "circuit breaker") {
+		return false
+	}
+	for _, l := range t.clusterNamed(r.cluster).leaves {
+		if t.counts[account{l.name, l.service}] >= int(l.max) {
+			return true
+		}
+	}
+	t.Fatalf("%v was refused: %v; in flight are %v", r, r.err, t.counts)
+	return true
+}

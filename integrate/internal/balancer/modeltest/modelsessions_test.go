@@ -1,0 +1,100 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build invariants
+
+package modeltest
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// checkSession checks that an RPC of a session goes to the session's endpoint, if
+// that is connected and may be used: a session stays with an endpoint that drains
+// if the cluster says so, also if that is the only one that is connected (A55), and with one
+// of a priority that is not in use (A75).
+func (t *trial) checkSession(r *modelRPC, c *planeCluster) {
+	list := c.priorities()
+	if r.host == 0 || !t.plane.sessions || !c.routed || len(list) == 0 || len(c.sent.Leaves) != 1 || !list[0].transparent() {
+		return // of several leaves, that in use knows its endpoints
+	}
+	_, e := c.find(r.host)
+	if e == nil || e.Health == picker.Draining && !list[0].leaf.Override.Draining {
+		return
+	}
+	connected := slices.ContainsFunc(t.grpc.open(), func(conn *modelConn) bool {
+		return has(e, conn.number) && t.usable(conn)
+	})
+	if connected && (r.conn == nil || !t.isHost(r, e)) {
+		t.Fatalf("%v of the session with %d went to %v, error %v, though the endpoint is connected (A55)", r, r.host, r.conn, r.err)
+	}
+}
+
+// interleaveSessions makes RPCs that belong to no session between RPCs of sessions. The latter are no
+// picks of the policy, so they take no position of its order: after any number of picks, endpoints of
+// one locality that have the same weight have the same number of picks, give or take one (EDF-2).
+func (t *trial) interleaveSessions() {
+	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+	if c.routed && t.Rand.IntN(3) == 0 {
+		l := c.leaves[0]
+		t.Logf("%s: sessions, load reports and round robin, and its endpoints connect", l.name)
+		l.policy = picker.Policy{Kind: []picker.PolicyKind{picker.PolicyEDF, picker.PolicyRoundRobin}[t.Rand.IntN(2)], Flat: t.Rand.IntN(2) == 0}
+		t.plane.sessions, l.moved, l.outlier, c.stale = true, l.moved || l.server == "", false, true
+		l.server = cmp.Or(l.server, t.plane.servers[0])
+		t.push()
+		t.rise()
+	}
+	if !c.routed || !t.plane.sessions || !t.mustServe(c) {
+		return
+	}
+	p := c.priorities()[t.firstReady(c)]
+	if k := p.leaf.Policy.Kind; k != picker.PolicyEDF && k != picker.PolicyRoundRobin || p.leaf.Policy.SlowStart != nil || p.leaf.Policy.ZoneAware != nil {
+		return
+	}
+	var ready []*picker.Endpoint
+	for _, loc := range p.Localities {
+		for _, e := range loc.Endpoints.All() {
+			if e.Health != picker.Draining && t.hasConn(e, t.usable) {
+				ready = append(ready, e)
+			}
+		}
+	}
+	t.Logf("RPCs of sessions with %d endpoints of %s, and between them others", len(ready), p.leaf.Name)
+	counts := map[*picker.Endpoint]int{}
+	for range (2 + t.Rand.IntN(4)) * len(ready) {
+		r := t.newRPC(c.name, t.Rand.Uint64(), false)
+		if t.pick(r); r.conn == nil || !t.used(r) {
+			return // the circuit breaker refuses it
+		}
+		counts[p.find(r.conn.number)]++
+		t.end(r, nil)
+		for range t.Rand.IntN(3) {
+			r := t.newRPC(c.name, t.Rand.Uint64(), false)
+			r.host = numberOf(ready[t.Rand.IntN(len(ready))].Addr)
+			if t.pick(r); r.conn == nil || !t.used(r) {
+				return
+			}
+			t.checkSession(r, c)
+			t.end(r, nil)
+		}
+	}
+	for _, loc := range p.Localities {
+		for i, e := range loc.Endpoints.All() {
+			for k, other := range loc.Endpoints.All() {
+				if i < k && slices.Contains(ready, e) && slices.Contains(ready, other) && e.Weight == other.Weight && abs(counts[e]-counts[other]) > 1 {
+					t.Fatalf("endpoints %v and %v of %s, of equal weight, get %d and %d picks between RPCs of sessions (EDF-2)", e.Addr, other.Addr, p.leaf.Name, counts[e], counts[other])
+				}
+			}
+		}
+	}
+}
+
+func abs(n int) int { return max(n, -n) }
+
+// isHost reports whether the RPC is of a session, and went to the session's endpoint.
+func (t *trial) isHost(r *modelRPC, e *picker.Endpoint) bool {
+	return r.host > 0 && has(e, r.host) && (r.conn == nil || has(e, r.conn.number))
+}
