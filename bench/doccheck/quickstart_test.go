@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-var quickstart = flag.Bool("quickstart", false, "follow integrate/docs/quickstart.md; builds four commands")
+var quickstart = flag.Bool("quickstart", false, "follow integrate/docs/quickstart.md; builds six commands")
 
 // TestQuickstart follows integrate/docs/quickstart.md: its server and client with stock
 // xDS, switched over, back by the environment, and after a line to the control plane.
@@ -34,7 +34,7 @@ func TestQuickstart(t *testing.T) {
 		t.Fatal(err)
 	}
 	var code []string // server, client, and the fragments of step 4
-	for _, s := range snippets("quickstart.md", string(page))[:4] {
+	for _, s := range snippets("quickstart.md", string(page))[1:5] {
 		code = append(code, s.text)
 	}
 	edit := func(text, old, new string) string {

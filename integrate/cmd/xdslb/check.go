@@ -25,6 +25,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
+	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 	"github.com/xdslb/xdslb/integrate/internal/statustext"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
@@ -248,11 +249,31 @@ func (c *checker) servers(cfg *bootstrap.Config, delta bool, timeout time.Durati
 		}
 	}
 	for _, s := range servers {
-		c.credentials(s)
-		if connect {
-			c.server(s, delta || s.Delta, timeout)
+		switch {
+		case !s.Local():
+			c.credentials(s)
+			if connect {
+				c.server(s, delta || s.Delta, timeout)
+			}
+		case connect:
+			c.file(s)
 		}
 	}
+}
+
+// file checks the resource file that takes the place of a server.
+func (c *checker) file(s *bootstrap.Server) {
+	what, name := "xDS server "+s.URI, strings.TrimPrefix(s.URI, "file://")
+	text, err := readFile(name)
+	if err == nil {
+		_, err = offline.Parse(text)
+	}
+	if err != nil {
+		c.add("FAIL", what, "%v", err)
+		return
+	}
+	c.add("ok", what, "a resource file, which is read in this process")
+	c.writable(what, name)
 }
 
 // credentials checks the files of a server's credentials, which are read only when a channel connects.

@@ -4,6 +4,7 @@
 // Command xdslb inspects xDS load balancing: running processes, control planes, and files with
 // resources.
 //
+//	xdslb new -dns HOST:PORT        write a bootstrap and resources for a DNS name
 //	xdslb check                     check the bootstrap, its files and its servers
 //	xdslb attach ADDR [TARGET]      show the channels of a running process
 //	xdslb watch TARGET              open a channel and show it
@@ -39,7 +40,7 @@
 //	flags.go       flags that commands share
 //	fetch.go       dump: resources of a control plane, without connections to endpoints
 //	remote.go      the status of a running process, by its debug page or by CSDS, with TLS
-//	check.go, attach.go, explain.go, pick.go, diff.go   commands; help, completion and version are in main.go
+//	new.go, check.go, attach.go, explain.go, pick.go, diff.go   commands; help, completion and version are in main.go
 package main
 
 import (
@@ -92,7 +93,7 @@ type command struct {
 // commands returns the commands in the order of help. It is a function to avoid an initialization
 // cycle.
 func commands() []command {
-	return []command{checkCommand, attachCommand, watchCommand, explainCommand, pickCommand, dumpCommand, diffCommand, completionCommand, versionCommand}
+	return []command{newCommand, checkCommand, attachCommand, watchCommand, explainCommand, pickCommand, dumpCommand, diffCommand, completionCommand, versionCommand}
 }
 
 // usageError is an error in the arguments.
