@@ -35,7 +35,7 @@ func TestWaitReadySaysWhatIsMissing(t *testing.T) {
 		{"cluster", func(r *xdstest.Resources) { r.Clusters = nil }, []string{`waiting for Cluster resource "` + target}},
 		{"virtual host", func(r *xdstest.Resources) { r.Routes[0].VirtualHosts = nil }, []string{"has no virtual host"}},
 		{"route", func(r *xdstest.Resources) { r.Routes[0] = xdstest.RouteConfig(target, xdstest.Route("/x", target)) }, []string{"no matching route", target}},
-		{"endpoint", func(r *xdstest.Resources) { r.Endpoints[0] = xdstest.Endpoints(target) }, []string{`cluster "` + target, "no targets to pick from; EDS resource"}},
+		{"endpoint", func(r *xdstest.Resources) { r.Endpoints[0] = xdstest.Endpoints(target) }, []string{`cluster "` + target, "no targets to pick from; EDS resource \"" + target + "\" was sent without endpoints"}},
 		{"connection", func(*xdstest.Resources) {}, []string{`cluster "` + target, "no endpoint of priority 0 is reachable", nobody.Addr.String()}},
 	}
 	for _, tt := range tests {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // This file handles resources that a server does not send, or has deleted. Methods report
@@ -49,6 +51,9 @@ func (t *subscriptions) expireLocked(sub *subscription) {
 		// request only some of the resources (T-XDS-17).
 		hint = fmt.Sprintf("; it has sent no %v response on this stream; it may send none until the client requests every resource that it has", t.typ)
 	}
+	if t.counts.Unread != "" {
+		hint += "; " + t.unreadLocked()
+	}
 	err := fmt.Errorf("xdslb: %v resource %q not found: xDS server %q is connected but has not sent it within %v%s", t.typ, e.key.name, p.cfg.URI, p.core.resourceTimeoutLocked(p.cfg), hint)
 	if !p.cfg.ResourceTimerIsTransientError {
 		t.absentLocked(sub, err)
@@ -56,6 +61,12 @@ func (t *subscriptions) expireLocked(sub *subscription) {
 	}
 	p.core.beginLocked(e.unavailable(), msgNotReceived, logFields{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
 	p.cache.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: eventMissing, from: p.cfg})
+}
+
+// unreadLocked describes the resources of the latest response that were rejected without a name. The resource
+// that is missing may be one of them.
+func (t *subscriptions) unreadLocked() string {
+	return fmt.Sprintf("its latest %v response has invalid resources, which may include it: %s", t.typ, eventlog.Cut(t.counts.Unread))
 }
 
 // removedLocked is called when the server has deleted a resource (A53, A88).
@@ -92,6 +103,9 @@ func (t *subscriptions) logRejectionLocked(n rejection) {
 		t.lastNack, t.rejects = n, true
 		t.peer.core.beginLocked(t.rejected(), "xdslb: rejecting invalid resources of an xDS server (NACK)",
 			logFields{server: t.peer.cfg, typ: t.typ, name: n.name, version: n.version, err: errors.New(n.fault)}, slog.Int("resources", n.resources))
+		if t.counts.Unread != "" { // the others are recorded by resource
+			recordLocked(newEvent(eventRejected, t.peer.cfg, errors.New(t.counts.Unread)), t.entriesLocked())
+		}
 	}
 }
 

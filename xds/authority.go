@@ -86,6 +86,9 @@ func (a *authority) waitingLocked(e *entry) error {
 	s, state := a.servers[len(a.servers)-1], "is not connected yet"
 	if s.up {
 		state = "is connected but has not sent it"
+		if t := &s.types[e.key.typ]; t.counts.Unread != "" {
+			state += "; " + t.unreadLocked()
+		}
 	}
 	if was := s.stats.status; was.Err != nil && was.ErrTime.After(e.since) { // possibly not the first time
 		state += fmt.Sprintf(", and last failed %v ago: %v", time.Since(was.ErrTime).Round(time.Millisecond), was.Err)

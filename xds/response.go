@@ -202,6 +202,7 @@ func (r *response) effectLocked() {
 	t.responded = true
 	t.round++
 	r.invalid = r.faults.n // resources without a name, or with a repeated name
+	t.counts.Unread = r.faults.String()
 	r.applyResourcesLocked()
 	t.counts.Invalid += uint64(r.invalid)
 	r.applyErrorsLocked()

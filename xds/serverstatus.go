@@ -4,6 +4,8 @@
 package xds
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/xdslb/xdslb/xds/internal/timing"
@@ -62,6 +64,20 @@ type typeStatus struct {
 	Valid, Invalid uint64
 	Requests       uint64 // including ACKs and NACKs
 	NACKs          uint64
+	// Unread is why resources of the latest response were rejected that have no name, another type or a
+	// repeated name, so that the error is not in the state of a resource; empty if there are none.
+	Unread string
+}
+
+// Unread returns typeStatus.Unread of all types.
+func (s *serverStatus) Unread() string {
+	var list []string
+	for typ := range s.Types {
+		if text := s.Types[typ].Unread; text != "" {
+			list = append(list, fmt.Sprintf("%v: %s", resource.Type(typ), text))
+		}
+	}
+	return strings.Join(list, "; ")
 }
 
 // serverStats is the state of a server that outlives its use: it exists as long as the client. Guarded

@@ -52,8 +52,8 @@ func (s *session) initLocked(core *core, cache *cache, cfg *bootstrap.Server, r 
 func (s *session) entriesLocked() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for i := range s.types {
-			for _, sub := range s.types[i].subs {
-				if !yield(sub.entry) {
+			for e := range s.types[i].entriesLocked() {
+				if !yield(e) {
 					return
 				}
 			}

@@ -308,7 +308,8 @@ func TestServersCounts(t *testing.T) {
 		cp.respond(cds, &discoveryv3.DiscoveryResponse{VersionInfo: "4", Nonce: "n", Resources: []*anypb.Any{
 			wrap(clusterTo("a", "a")), wrap(clusterTo("b", "b")), wrap(clusterTo("a", "a")), {TypeUrl: "nonsense"},
 		}})
-		check("a double and a nameless one", typeStatus{Messages: 4, Valid: 7, Invalid: 3, NACKs: 2})
+		check("a double and a nameless one", typeStatus{Messages: 4, Valid: 7, Invalid: 3, NACKs: 2,
+			Unread: `resources[2]: there is a second Cluster resource "a" in the response; resources[3]: a resource of type "nonsense" in a response of type "` + cds.URL() + `"`})
 		msg := &discoveryv3.DiscoveryResponse{VersionInfo: "5", Nonce: "m", TypeUrl: cds.URL()}
 		before := h.c.Servers()[0].Types[cds]
 		cp.respond(cds, proto.CloneOf(msg))

@@ -4,6 +4,8 @@
 package xds
 
 import (
+	"iter"
+
 	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -87,6 +89,17 @@ func (t *subscriptions) subscribeLocked(e *entry, user serverUser) {
 		return
 	}
 	t.changedLocked(e.key.name)
+}
+
+// entriesLocked visits the entries that are subscribed to.
+func (t *subscriptions) entriesLocked() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for _, sub := range t.subs {
+			if !yield(sub.entry) {
+				return
+			}
+		}
+	}
 }
 
 // dirtyLocked makes a request due.

@@ -143,6 +143,9 @@ type ServerStatus struct {
 	// Displaced is when other xDS streams were found to displace the client's, as behind an agent that
 	// accepts one stream. It is zero once a stream has been open for 3 minutes.
 	Displaced time.Time `json:"displaced,omitzero"`
+	// Rejected is why resources of the latest responses were rejected that could not be parsed or have
+	// another type, so that their names are not known. Other errors are in ResourceStatus.
+	Rejected string `json:"rejected,omitempty"`
 	// SourceError is why the latest resources of a source, such as a file, are not in use.
 	SourceError string `json:"source_error,omitempty"`
 }

@@ -426,6 +426,8 @@ func (c *checker) server(s *bootstrap.Server, delta bool, timeout time.Duration)
 		c.add("FAIL", what, "connected, but the server does not serve ADS: %v", err)
 	case ctx.Err() != nil:
 		c.add("FAIL", what, "not connected within %v", timeout)
+	case strings.Contains(err.Error(), "server preface"): // gRPC's text: the server does not answer in HTTP/2
+		c.add("FAIL", what, "%v; the server does not use HTTP/2 with these credentials (%s): it may require TLS, see channel_creds of the bootstrap", err, s)
 	default:
 		c.add("FAIL", what, "%v", err)
 	}

@@ -5,7 +5,10 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,7 +16,15 @@ import (
 	"testing"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // TestCheckCertificates: certificates that expire, that have expired, and that the roots
@@ -86,6 +97,45 @@ func TestCheckFiles(t *testing.T) {
 		file("root.pem"), file("other.pem"), file("other.key"))), `client certificate "CN=other"`)
 	wantCall(t, exitFinding, check(fmt.Sprintf(pair, file("root.pem"), file("other.key"))), "FAIL xDS server 127.0.0.1:1: client certificate: xdslb: reading certificate_file", "private key does not match")
 	wantCall(t, exitFinding, check(fmt.Sprintf(`{"type":"tls"}],"call_creds":[{"type":"jwt_token_file","config":{"jwt_token_file":%q}}]`, file("token"))), "FAIL xDS server 127.0.0.1:1: jwt_token_file: open", "token")
+}
+
+// TestCheckPreface: if a server of TLS gets plaintext, check says that it may require TLS.
+func TestCheckPreface(t *testing.T) {
+	dir := t.TempDir()
+	certificate(t, "root", time.Now().AddDate(1, 0, 0), nil, nil, filepath.Join(dir, "root"))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "root.pem"), filepath.Join(dir, "root.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	control := xdstest.New(t, xdstest.Options{Server: []grpc.ServerOption{grpc.Creds(credentials.NewServerTLSFromCert(&pair))}})
+	boot := filepath.Join(dir, "boot")
+	if err := os.WriteFile(boot, control.Bootstrap("n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantCall(t, exitFinding, []string{"check", "-b", boot}, "FAIL xDS server "+control.Addr(), "may require TLS, see channel_creds")
+}
+
+// TestCheckUnread: a Listener that cannot be parsed is a finding of check with the target.
+func TestCheckUnread(t *testing.T) {
+	dir := t.TempDir()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	control := testplane.NewScripted(t, testplane.ScriptedOptions{Listener: lis, Tamper: func(_ context.Context, resp *discoveryv3.DiscoveryResponse) []*discoveryv3.DiscoveryResponse {
+		bad := proto.CloneOf(resp)
+		bad.Resources = []*anypb.Any{{TypeUrl: resp.TypeUrl, Value: []byte("rubbish")}}
+		return []*discoveryv3.DiscoveryResponse{bad}
+	}})
+	if err := control.Set(xdstest.Service("orders")); err != nil {
+		t.Fatal(err)
+	}
+	boot := filepath.Join(dir, "boot")
+	text := fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}`, lis.Addr())
+	if err := os.WriteFile(boot, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantCall(t, exitFinding, []string{"check", "orders", "-b", boot, "-timeout", "2s"}, "FAIL target xds:///orders", "Listener resource: malformed")
 }
 
 // googleBootstrap returns a bootstrap as Google's generator for Cloud Service Mesh writes it, with its

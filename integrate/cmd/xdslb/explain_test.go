@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -41,6 +43,17 @@ func TestUnmeasuredLatency(t *testing.T) {
 	if s := wantCall(t, exitOK, append(args, "-o", "json"), "least_latency"); strings.Contains(s.out, `"latency"`) {
 		t.Errorf("the JSON has a latency:\n%s", s.out)
 	}
+}
+
+// TestExplainRejected: a Cluster that was rejected is called rejected, with the reason, without a file too.
+func TestExplainRejected(t *testing.T) {
+	w := newWorld(t)
+	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
+	r.Clusters[0].LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
+	if err := w.control.Update(r); err != nil {
+		t.Fatal(err)
+	}
+	wantCall(t, exitFinding, []string{"explain", "orders", "/a/b", "-b", w.bootstrap}, `Cluster "orders" was rejected (NACKED): `, "lb_policy")
 }
 
 // TestHostnames: addresses that are names are accepted with -hostnames, and can be -down.

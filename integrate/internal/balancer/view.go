@@ -184,7 +184,7 @@ func whyLeafEmpty(l *picker.Leaf) string {
 	case len(l.Unhealthy) > 0:
 		return fmt.Sprintf("; %d endpoints of EDS resource %q are unhealthy", len(l.Unhealthy), l.Service)
 	case l.Service != "":
-		return fmt.Sprintf("; EDS resource %q has no endpoints", l.Service)
+		return fmt.Sprintf("; EDS resource %q was sent without endpoints", l.Service)
 	}
 	return ""
 }

@@ -110,6 +110,9 @@ func Find(s *report.TargetStatus) (list []Finding) {
 			bad("xDS server %s: other xDS streams displace the client's since %s, so updates are late or do not arrive. Have one xDS client behind the agent: see docs/failures.md.",
 				x.URI, x.Displaced.UTC().Format(time.RFC3339))
 		}
+		if x.InUse && x.Rejected != "" {
+			bad("xDS server %s sent invalid resources, and their errors belong to no resource name: %s", x.URI, x.Rejected)
+		}
 		if x.InUse && x.SourceError != "" {
 			bad("%s failed, and its previous resources stay in use: %s", x.URI, x.SourceError)
 		}

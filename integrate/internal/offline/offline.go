@@ -96,12 +96,16 @@ func (r *Resources) answer(req *discoveryv3.DeltaDiscoveryRequest) *discoveryv3.
 	for _, name := range req.GetResourceNamesSubscribe() {
 		if found := r.byName[key{t, name}]; found != nil {
 			resp.Resources = append(resp.Resources, found)
-		} else {
-			resp.ResourceErrors = append(resp.ResourceErrors, &discoveryv3.ResourceError{
-				ResourceName: &discoveryv3.ResourceName{Name: name},
-				ErrorDetail:  &statuspb.Status{Code: int32(codes.NotFound), Message: fmt.Sprintf("%v %q is not among the resources", t, name)},
-			})
+			continue
 		}
+		message := fmt.Sprintf("%v %q is not among the resources", t, name)
+		if why, ok := r.errors[key{t, name}]; ok {
+			message = fmt.Sprintf("%v %q %s", t, name, why)
+		}
+		resp.ResourceErrors = append(resp.ResourceErrors, &discoveryv3.ResourceError{
+			ResourceName: &discoveryv3.ResourceName{Name: name},
+			ErrorDetail:  &statuspb.Status{Code: int32(codes.NotFound), Message: message},
+		})
 	}
 	return resp
 }
@@ -164,6 +168,7 @@ func (r *Resources) names(e *regexp.Regexp) (list []string) {
 type Resources struct {
 	text   []byte
 	byName map[key]*discoveryv3.Resource
+	errors map[key]string // of CSDS: the state of a resource whose latest version is not in use
 }
 
 // key identifies a resource.
@@ -188,7 +193,7 @@ const typeKey = "@type"
 func Parse(text []byte) (*Resources, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	r := &Resources{text: text, byName: map[key]*discoveryv3.Resource{}}
+	r := &Resources{text: text, byName: map[key]*discoveryv3.Resource{}, errors: map[key]string{}}
 	for n := 1; ; n++ {
 		var document any
 		if err := d.Decode(&document); errors.Is(err, io.EOF) {
@@ -247,6 +252,7 @@ func (r *Resources) visit(at *path, value any, url string) error {
 			}
 			return nil
 		}
+		r.addError(v)
 		for _, name := range slices.Sorted(maps.Keys(v)) { // errors do not depend on the map's order
 			listed := ""
 			if t, ok := resourceLists[strings.ToLower(name)]; ok {
@@ -258,6 +264,21 @@ func (r *Resources) visit(at *path, value any, url string) error {
 		}
 	}
 	return nil
+}
+
+// addError adds the error_state of a resource in a CSDS response (A40).
+func (r *Resources) addError(v map[string]any) {
+	url, _ := v["typeUrl"].(string)
+	name, _ := v["name"].(string)
+	state, _ := v["errorState"].(map[string]any)
+	if t, ok := resource.TypeOf(url); ok && state != nil {
+		details, _ := state["details"].(string)
+		is := fmt.Sprintf("is %v", v["clientStatus"])
+		if is == "is NACKED" {
+			is = "was rejected (NACKED)"
+		}
+		r.errors[key{t, resource.CanonicalName(name)}] = is + ": " + details
+	}
 }
 
 // add adds a resource.
