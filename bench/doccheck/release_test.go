@@ -41,6 +41,7 @@ func TestRelease(t *testing.T) {
 	write("CHANGELOG.md", "# Changelog\n\n## [0.2.0] - 2027-01-02\n\n- two\n\n## [0.1.0] - 2026-12-01\n\n- one\n", 0o600)
 	write("integrate/kubernetes/go.mod", "require (\n\tgithub.com/xdslb/xdslb v0.2.0\n)\n", 0o600)
 	write(".ci/figures", read(t, ".ci/figures"), 0o700)
+	write(".github/MAINTAINERS.md", "# Maintainers\n\n| name | contact |\n|---|---|\n| A | a@example.com |\n", 0o600)
 	commit := func() string {
 		t.Helper()
 		for _, args := range [][]string{{"add", "."}, {"-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-qm", "a"}} {
@@ -95,6 +96,20 @@ func TestRelease(t *testing.T) {
 	write("new", "", 0o600)
 	if text, err := run(script, "v0.2.0", out); err == nil || !strings.Contains(text, "has changes") {
 		t.Errorf("release with changes: %v %q", err, text)
+	}
+
+	// A dry run lists what is left to do, and fails if a step would not be enough.
+	write("CHANGELOG.md", "# Changelog\n\n## [0.2.0] - unreleased\n\n- two\n", 0o600)
+	write(".github/MAINTAINERS.md", "| name | contact |\n|---|---|\n| *nobody* | |\n", 0o600)
+	text, err := run(script, "-n")
+	for _, want := range []string{"to do: the checkout has changes", `to do: CHANGELOG.md has no section "## [0.2.0] - DATE"`, "MAINTAINERS.md names nobody", "the dry run passes"} {
+		if err != nil || !strings.Contains(text, want) {
+			t.Errorf("dry run: %v %q, want %q", err, text, want)
+		}
+	}
+	write("CHANGELOG.md", "# Changelog\n\n## [0.1.0] - 2026-12-01\n\n- one\n", 0o600)
+	if text, err := run(script, "-n"); err == nil || strings.Contains(text, "passes") {
+		t.Errorf("dry run without a section of the next version: %v %q", err, text)
 	}
 }
 
