@@ -50,6 +50,39 @@ func BenchmarkEDF(b *testing.B) {
 	}
 }
 
+// BenchmarkEDFLife measures an EDF pick of a sequence that is replaced after a number of picks, as
+// client-side WRR does every second, including its share of making the sequence.
+func BenchmarkEDFLife(b *testing.B) {
+	for _, n := range sizes(10, 1000) {
+		weights := skewed(n, "random")
+		for _, picks := range []int{1000, 10_000, 100_000} {
+			name := fmt.Sprintf("/n=%d/picks=%d", n, picks)
+			b.Run("impl=ours"+name, func(b *testing.B) {
+				var s *edf.Schedule
+				b.ReportAllocs()
+				defer charge(b)()
+				for i := 0; b.Loop(); i++ {
+					if i%picks == 0 {
+						s = must(b, edf.Config{Weights: weights, Start: uint64(i), Base: uint64(i)}.Schedule)
+					}
+					sink += s.At(uint64(i))
+				}
+			})
+			b.Run("impl=heap"+name, func(b *testing.B) {
+				var h *deadlines
+				b.ReportAllocs()
+				defer charge(b)()
+				for i := 0; b.Loop(); i++ {
+					if i%picks == 0 {
+						h = newDeadlines(weights)
+					}
+					sink += h.next()
+				}
+			})
+		}
+	}
+}
+
 // spin calls do on as many goroutines as there are processors.
 func spin(b *testing.B, do func()) {
 	b.ReportAllocs()

@@ -40,11 +40,11 @@ const (
 // The buffer is either a whole period, which is filled once and then complete, or a window that
 // slides along the sequence and overwrites the oldest picks.
 //
-// It starts small, since a Schedule whose weights change often is hardly drawn from. As picks
-// are drawn, the number of picks ahead grows to the number of picks drawn, up to half a window:
-// every 32nd pick then makes a block, and later every 64th. The table grows as well, a window
-// at once and a period by a factor of four each time, so that growing costs less than a
-// nanosecond for each pick drawn before.
+// It starts small, since a Schedule whose weights change often is hardly drawn from: the number
+// of picks ahead grows to half a window, by one for each three picks drawn. Growing faster would
+// make more picks in a short life than are drawn. The table grows as well, a window at once and
+// a period by a factor of four each time, so that growing costs less than a nanosecond for each
+// pick drawn before.
 //
 // No pick waits for a goroutine that is off its CPU. If the refiller loses its CPU in the
 // middle of a block, the other goroutines use the picks ahead. When these are used up, picks
@@ -227,10 +227,10 @@ func (b *buffer) fillTo(p uint64) {
 }
 
 // readyAt returns the position from which on a pick makes another block, given that the picks
-// before made are made. While there are few picks, about half of them are kept ahead.
+// before made are made. While there are few picks, a quarter of them is kept ahead.
 func (b *buffer) readyAt(made uint64) uint64 {
 	since := made - b.first
-	return made - min(b.ahead, (since+initial)/2, since)
+	return made - min(b.ahead, initial/2+since/4, since)
 }
 
 // makeBlock makes the next block and publishes it. With the last block the buffer is complete

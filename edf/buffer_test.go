@@ -37,7 +37,7 @@ func TestParkedRefiller(t *testing.T) {
 	}{{"window", 0}, {"period", 1 << 20}} {
 		t.Run(test.name, func(t *testing.T) {
 			s, want := newUneven(t, test.longest)
-			for n := range window { // until half a window lies ahead
+			for n := range 2 * window { // until half a window lies ahead
 				s.At(uint64(n))
 			}
 			parked, release := make(chan struct{}), make(chan struct{})
@@ -54,7 +54,7 @@ func TestParkedRefiller(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				for n := window; n < next; n++ {
+				for n := 2 * window; n < next; n++ {
 					if got := s.At(uint64(n)); got != want[n] {
 						t.Errorf("At(%d) = %d, want %d", n, got, want[n])
 					}
