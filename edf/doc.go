@@ -118,5 +118,5 @@
 //
 // After construction only the table of a Schedule allocates, as it grows.
 //
-// Ids such as EDF-3 and T-EDF-1 are explained in integrate/docs/requirements.md.
+// Ids such as EDF-3 and T-EDF-1 are explained in integrate/docs/requirements.tsv.
 package edf

@@ -201,5 +201,5 @@
 // EDF: A34 (draft), package edf. Hashing: A42, A61, A76, A113, package ringhash, Envoy's
 // hash_balance_factor. Least request: A48. Client-side WRR: A58. Pick first: A62. Custom
 // policies: A52. Subsetting: A68. Outlier detection: A50. Slow start, zone-aware routing: Envoy.
-// Ids such as T-RC-3 and D9a are explained in integrate/docs/requirements.md and ARCHITECTURE.md.
+// Ids such as T-RC-3 and D9a are explained in integrate/docs/requirements.tsv and ARCHITECTURE.md.
 package picker

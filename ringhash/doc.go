@@ -94,5 +94,5 @@
 // Reliable Software Network Load Balancer", NSDI 2016; Chen, Coleman, Shrivastava, "Revisiting
 // Consistent Hashing with Bounded Loads", arXiv 1908.08762.
 //
-// Ids such as T-RING-3 are explained in integrate/docs/requirements.md.
+// Ids such as T-RING-3 are explained in integrate/docs/requirements.tsv.
 package ringhash

@@ -235,5 +235,5 @@
 // gRFCs A27, A28, A37, A40, A46, A47, A53, A54, A57, A61, A71, A74, A75, A78 and A88
 // (https://github.com/grpc/proposal); xRFC TP1 and TP3
 // (https://github.com/cncf/xds); the xDS protocol document of Envoy. Ids such as
-// T-XDS-6 and D4 are explained in integrate/docs/requirements.md and ARCHITECTURE.md.
+// T-XDS-6 and D4 are explained in integrate/docs/requirements.tsv and ARCHITECTURE.md.
 package xds

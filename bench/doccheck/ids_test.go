@@ -18,13 +18,14 @@ import (
 // or of a gRFC (A27).
 var id = regexp.MustCompile(`\b(?:A\d+-[A-Z]+-\d+|T-[A-Z]+-\d+|EDF-\d+|LB-[A-Z]+-\d+|GD-\d+|D\d+[a-z]?|A\d+)\b`)
 
-// A definition is a heading, list item or table row of Markdown that begins with an id or several.
-var definition = regexp.MustCompile(`(?m)^(?:#+ |[-*] |\| |\*\*)\**(` + id.String() + `(?:, ` + id.String() + `)*)\**[ |:.,—–-]+\S`)
+// A definition is a heading, list item or table row of Markdown that begins with an id or several,
+// or a row of requirements.tsv.
+var definition = regexp.MustCompile(`(?m)^(?:(?:#+ |[-*] |\| |\*\*)\**(` + id.String() + `(?:, ` + id.String() + `)*)\**[ |:.,—–-]+\S|(` + id.String() + `)\t)`)
 
-// TestIDs checks that each id cited by code, tests and texts is defined in a Markdown file.
+// TestIDs checks that each id cited by code, tests and texts is defined in a Markdown file or a table.
 func TestIDs(t *testing.T) {
 	for name, places := range undefinedIDs(textsOf(t, os.DirFS(root))) {
-		t.Errorf("no Markdown file defines %s, cited at %s", name, places)
+		t.Errorf("no Markdown file and no table defines %s, cited at %s", name, places)
 	}
 	text := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
 	got := undefinedIDs(textsOf(t, fstest.MapFS{
@@ -41,9 +42,9 @@ func undefinedIDs(texts map[string]string) map[string]string {
 	cited, defined := map[string]string{}, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		text := texts[name]
-		if path.Ext(name) == ".md" {
+		if ext := path.Ext(name); ext == ".md" || ext == ".tsv" {
 			for _, m := range definition.FindAllStringSubmatch(text, -1) {
-				for _, name := range id.FindAllString(m[1], -1) {
+				for _, name := range id.FindAllString(m[1]+m[2], -1) {
 					defined[name] = true
 				}
 			}

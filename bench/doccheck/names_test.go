@@ -72,7 +72,7 @@ func textsOf(t *testing.T, fsys fs.FS) map[string]string {
 			return err
 		case d.IsDir() && (name != "." && strings.HasPrefix(d.Name(), ".") && name != ".github" || name == "bench/out"):
 			return fs.SkipDir
-		case d.IsDir() || path.Ext(name) != ".go" && path.Ext(name) != ".md":
+		case d.IsDir() || path.Ext(name) != ".go" && path.Ext(name) != ".md" && path.Ext(name) != ".tsv":
 			return nil
 		}
 		text, err := fs.ReadFile(fsys, name)

@@ -21,13 +21,13 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestSupported checks that supported.md has each gRFC that requirements.md cites, and a
+// TestSupported checks that supported.md has each gRFC that requirements.tsv cites, and a
 // test for each row with "yes".
 func TestSupported(t *testing.T) {
 	page := read(t, "integrate/docs/supported.md")
 	all := regexp.MustCompile(`\b(A\d+)\b`).FindAllStringSubmatch(read(t, requirements), -1)
 	if len(all) == 0 {
-		t.Fatal("requirements.md has no gRFCs")
+		t.Fatal("requirements.tsv has no gRFCs")
 	}
 	for _, m := range all {
 		if !regexp.MustCompile(`(?m)^\| (A\d+, )*` + m[1] + `\b`).MatchString(page) {

@@ -18,9 +18,9 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the tests column of integrate/docs/requirements.md")
+var update = flag.Bool("update", false, "write the tests column of integrate/docs/requirements.tsv")
 
-const requirements = "integrate/docs/requirements.md"
+const requirements = "integrate/docs/requirements.tsv"
 
 // families are the numbered requirements that the table must have, and how many there are of each.
 var families = map[string]int{
@@ -29,7 +29,7 @@ var families = map[string]int{
 	"T-XDS": 19, "T-WATCH": 6, "T-EDS": 7, "T-RC": 8, "T-LRS": 5, "T-BOOT": 1, "T-RING": 9, "T-PRIO": 6, "T-OVL": 5,
 }
 
-// TestRequirements checks that requirements.md has each numbered requirement once, that each row
+// TestRequirements checks that requirements.tsv has each numbered requirement once, that each row
 // has a test, and that the tests are those whose comments cite the id, and further ones that exist.
 func TestRequirements(t *testing.T) {
 	page := read(t, requirements)
@@ -69,15 +69,15 @@ func TestRequirements(t *testing.T) {
 // row without tests is reported.
 func TestGenerateTests(t *testing.T) {
 	cited := citations(map[string]string{"a_test.go": "package a\n\n// TestB covers T-RC-2 and A27.\nfunc TestB() {}\n\nfunc TestC() {}\n"})
-	got, faults := generateTests("| T-RC-1|one|A28|`TestGone`|\n| T-RC-2|two|A28|`TestC` `TestGone`|\n| A27|three|gRFC|`TestC`|\n| –|four|xdslb|`make istio`|\n", cited)
-	want := "| T-RC-1|one|A28||\n| T-RC-2|two|A28|`TestB` `TestC`|\n| A27|three|gRFC|`TestC`|\n| –|four|xdslb|`make istio`|\n"
+	got, faults := generateTests("T-RC-1\tone\tA28\t`TestGone`\nT-RC-2\ttwo\tA28\t`TestC` `TestGone`\nA27\tthree\tgRFC\t`TestC`\n–\tfour\txdslb\t`make istio`\n", cited)
+	want := "T-RC-1\tone\tA28\t\nT-RC-2\ttwo\tA28\t`TestB` `TestC`\nA27\tthree\tgRFC\t`TestC`\n–\tfour\txdslb\t`make istio`\n"
 	if got != want || !slices.Equal(faults, []string{"T-RC-1 has no test"}) {
 		t.Errorf("generated %q with the faults %q, want %q", got, faults, want)
 	}
 }
 
 // A requirement is a row of the table: id, rule, source and tests.
-var requirement = regexp.MustCompile(`(?m)^\| ([^|\n]+)(\|[^|\n]*\|[^|\n]*\|)([^|\n]*)\|$`)
+var requirement = regexp.MustCompile(`(?m)^([^\t\n]+)(\t[^\t\n]*\t[^\t\n]*\t)([^\t\n]*)$`)
 
 // citations maps the names of all tests to the ids in their comments.
 func citations(texts map[string]string) map[string][]string {
@@ -122,7 +122,7 @@ func generateTests(page string, cited map[string][]string) (generated string, fa
 		if m[1] == "id" {
 			tests = m[3]
 		}
-		return "| " + m[1] + m[2] + tests + "|"
+		return m[1] + m[2] + tests
 	})
 	return generated, faults
 }

@@ -86,5 +86,5 @@
 //
 // gRFC A27, A29, A30, A47, A53, A65, A71, A81, A88 and A97 (https://github.com/grpc/proposal);
 // RFC 3986 for percent-encoding; xRFC TP1 for xdstp names. Requirement ids such as A27-BOOT-4
-// and T-BOOT-1 are explained in integrate/docs/requirements.md.
+// and T-BOOT-1 are explained in integrate/docs/requirements.tsv.
 package bootstrap

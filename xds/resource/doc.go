@@ -101,5 +101,5 @@
 // gRFC A27, A28, A29, A30, A31, A32, A33, A36, A37, A39, A41, A42, A44, A47, A50, A52, A55,
 // A61, A63, A76, A81, A82, A85, A86 and A101 (https://github.com/grpc/proposal), and the
 // comments of Envoy's protos. Ids such as A27-CLA-6 and T-RC-4 are explained in
-// integrate/docs/requirements.md.
+// integrate/docs/requirements.tsv.
 package resource
