@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"reflect"
 	"slices"
 	"strings"
@@ -158,22 +159,34 @@ func TestConfigsShareStream(t *testing.T) {
 
 // TestDisplacedStreams: clients that displace each other's streams log that once, with cause and
 // remedy, and again once it is over; Status and the problems of the debug page contain it. This
-// holds for two XdsClients of the process and for a foreign client, in both ADS variants.
+// holds for two XdsClients of the process and for a foreign client of Istio's agent, in both ADS variants.
+// Without another client of the process and without the agent, streams that end are not called displaced.
 func TestDisplacedStreams(t *testing.T) {
 	for _, tt := range []struct {
-		delta, foreign bool
-		other          string
+		delta, foreign, agent bool
+		other                 string
 	}{
-		{false, false, "another XdsClient of this process"}, {true, false, "another XdsClient of this process"},
-		{false, true, "unknown"}, {true, true, "unknown"},
+		{false, false, false, "another XdsClient of this process"}, {true, false, false, "another XdsClient of this process"},
+		{false, true, true, "unknown"}, {true, true, true, "unknown"}, {false, true, false, ""}, {true, true, false, ""},
 	} {
-		t.Run(fmt.Sprintf("delta=%t,foreign=%t", tt.delta, tt.foreign), func(t *testing.T) {
+		t.Run(fmt.Sprintf("delta=%t,foreign=%t,agent=%t", tt.delta, tt.foreign, tt.agent), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
 				agent := xdstest.New(t, xdstest.Options{Listen: b.net.Listen, SingleStream: true})
 				set(t, agent, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)}))
 				var log kit.Logs
 				cfg := b.config(agent)
 				cfg.Delta, cfg.Logger = tt.delta, slog.New(slog.NewTextHandler(&log, nil))
+				if tt.agent { // as Istio's agent writes it
+					cfg.Bootstrap = []byte(`{"xds_servers": [{"server_uri": "unix:///etc/istio/proxy/XDS", "channel_creds": [{"type": "insecure"}]}],
+						"node": {"id": "n", "metadata": {"GENERATOR": "grpc"}}}`)
+					cfg.ControlPlaneDialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+						return b.net.Dial(ctx, agent.Addr())
+					})}
+				}
+				begins, ends, problemText := "streams displace", "no longer displaced", "displace the client's"
+				if tt.other == "" {
+					begins, ends, problemText = "ends each stream in order", "no longer ends each stream", "ends each stream in order"
+				}
 				cc := b.dial(cfg)
 				if _, err := call(t, cc); err != nil {
 					t.Fatal(err)
@@ -190,16 +203,20 @@ func TestDisplacedStreams(t *testing.T) {
 				displaced := func(lines, closings int) {
 					t.Helper()
 					synctest.Wait()
-					if n, m := strings.Count(log.String(), "streams displace"), strings.Count(log.String(), "no longer displaced"); n != lines || m != closings {
+					if n, m := strings.Count(log.String(), begins), strings.Count(log.String(), ends); n != lines || m != closings {
 						t.Errorf("%d and %d lines, want %d and %d:\n%s", n, m, lines, closings, log.String())
 					}
 					s, err := integrate.StatusOf(cc)
 					if err != nil {
 						t.Fatal(err)
 					}
-					problem := slices.ContainsFunc(diagnosis.Find(&s), func(f diagnosis.Finding) bool { return strings.Contains(f.Text, "displace the client's") })
-					if on := lines > closings; !s.Servers[0].Displaced.IsZero() != on || problem != on {
-						t.Errorf("Status has displaced streams since %v, and the problems: %v; want %v", s.Servers[0].Displaced, problem, on)
+					problem := slices.ContainsFunc(diagnosis.Find(&s), func(f diagnosis.Finding) bool { return strings.Contains(f.Text, problemText) })
+					on, server := lines > closings, &s.Servers[0]
+					if !server.Displaced.IsZero() != (on && tt.other != "") || !server.EndsStreams.IsZero() != (on && tt.other == "") || problem != on {
+						t.Errorf("Status has displaced streams since %v, ending ones since %v, and the problems: %v; want %v", server.Displaced, server.EndsStreams, problem, on)
+					}
+					if tt.other == "" && strings.Contains(log.String()+fmt.Sprint(diagnosis.Find(&s)), "displace") {
+						t.Errorf("streams are called displaced: %v\n%s", diagnosis.Find(&s), log.String())
 					}
 				}
 				displaced(0, 0)
@@ -207,7 +224,11 @@ func TestDisplacedStreams(t *testing.T) {
 				displaced(1, 0)
 				time.Sleep(4 * time.Minute)
 				displaced(1, 0)
-				for _, want := range []string{"level=WARN", "other=\"" + tt.other, "cause=", "XDSLB_ENABLE", "google.golang.org/grpc/xds", "several processes"} {
+				texts := []string{"level=WARN", "other=\"" + tt.other, "cause=", "XDSLB_ENABLE", "google.golang.org/grpc/xds", "several processes"}
+				if tt.other == "" {
+					texts = []string{"level=WARN", "cause=", "by itself", "another process", "log of the server"}
+				}
+				for _, want := range texts {
 					if tt.other == "unknown" {
 						want = strings.ReplaceAll(want, "other=\"", "other=")
 					}

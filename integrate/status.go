@@ -98,7 +98,7 @@ func (r *xdsResolver) status(detailed bool) report.TargetStatus {
 	for _, server := range r.Client.Servers() {
 		s.Servers = append(s.Servers, report.ServerStatus{
 			URI: server.URI, InUse: server.InUse, Connected: server.Connected, Since: server.Since, Error: explain.ErrorText(server.Err), ErrorTime: server.ErrTime,
-			Displaced: server.Displaced, Rejected: server.Unread(), SourceError: explain.ErrorText(server.SourceErr),
+			Displaced: server.Displaced, EndsStreams: server.EndsStreams, Rejected: server.Unread(), SourceError: explain.ErrorText(server.SourceErr),
 		})
 	}
 	s.Events = mergeEvents(events, r.view.Events(r.Listener, r.Authority))

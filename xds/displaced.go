@@ -6,13 +6,15 @@ package xds
 import (
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 )
 
-// This file detects that other xDS streams displace the client's. Some agents, such as Istio's,
+// This file detects streams that a server ends in order again and again. Some agents, such as Istio's,
 // accept one stream and end the previous one in order when another one opens. Two clients behind
-// such an agent then displace each other's streams each time that they reconnect.
+// such an agent then displace each other's streams each time that they reconnect. A server that is no
+// such agent, and to which no other client of the process connects, may end them by itself.
 
 const (
 	// displacedWithin is the age below which the orderly end of a stream counts. It is longer than
@@ -29,6 +31,8 @@ const (
 const (
 	msgDisplaced   = "xdslb: other xDS streams displace the client's"
 	msgUndisplaced = "xdslb: xDS stream no longer displaced"
+	msgEnding      = "xdslb: an xDS server ends each stream in order"
+	msgStays       = "xdslb: an xDS server no longer ends each stream"
 )
 
 // displacedOpenedLocked is called when a stream has been opened.
@@ -39,9 +43,13 @@ func (s *session) displacedOpenedLocked() {
 		return
 	}
 	s.core.startLocked(&d.settled, undisplacedAfter, func() {
-		s.core.logLocked(slog.LevelInfo, msgUndisplaced, logFields{server: s.cfg, typ: noType}, slog.Duration("after", time.Since(d.since).Round(time.Second)))
+		message := msgStays
+		if !s.stats.status.Displaced.IsZero() {
+			message = msgUndisplaced
+		}
+		s.core.logLocked(slog.LevelInfo, message, logFields{server: s.cfg, typ: noType}, slog.Duration("after", time.Since(d.since).Round(time.Second)))
 		d.times, d.since = 0, time.Time{}
-		s.stats.status.Displaced = d.since
+		s.stats.status.Displaced, s.stats.status.EndsStreams = d.since, d.since
 	})
 }
 
@@ -61,19 +69,35 @@ func (s *session) displacedEndedLocked(err error) {
 		d.times = 0
 	}
 	d.last = now
-	if d.times++; d.times < displacedTimes || !d.since.IsZero() {
+	other := ""
+	switch {
+	case by:
+		other = "another XdsClient of this process"
+	case s.agent():
+		other = "unknown"
+	}
+	known := !d.since.IsZero() && (other == "" || !s.stats.status.Displaced.IsZero())
+	if d.times++; d.times < displacedTimes || known {
 		return
 	}
 	d.since = now
-	s.stats.status.Displaced = now
-	other := "unknown"
-	if by {
-		other = "another XdsClient of this process"
+	s.stats.status.Displaced, s.stats.status.EndsStreams = now, time.Time{}
+	if other == "" {
+		s.stats.status.Displaced, s.stats.status.EndsStreams = time.Time{}, now
+		s.core.logLocked(slog.LevelWarn, msgEnding, logFields{server: s.cfg, typ: noType},
+			slog.String("cause", "the server ends streams by itself, or accepts one stream while another process opens others; updates are late or do not arrive"),
+			slog.String("remedy", "look for the reason in the log of the server"))
+		return
 	}
 	s.core.logLocked(slog.LevelWarn, msgDisplaced, logFields{server: s.cfg, typ: noType}, slog.String("other", other),
 		slog.String("cause", "the server, for instance Istio's agent, accepts one stream and ends the previous one in order when another one opens; updates are late or do not arrive"),
 		slog.String("remedy", "have one xDS client behind the agent: select all targets of the process or none with XDSLB_ENABLE and XDSLB_DISABLE; do not use "+
 			"an xDS server or client of google.golang.org/grpc/xds, different Config.Policies or ControlPlaneDialOptions, or several processes behind one agent"))
+}
+
+// agent reports whether the server is Istio's agent.
+func (s *session) agent() bool {
+	return strings.HasPrefix(s.cfg.URI, "unix:") && s.core.node.GetMetadata().GetFields()["GENERATOR"].GetStringValue() == "grpc"
 }
 
 // openings has the time of the latest stream of each client of the process to each server, by URI.

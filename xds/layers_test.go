@@ -21,7 +21,7 @@ var layers = []struct {
 	files string
 }{
 	{"core", "", "core options faults keepbytes doc"},
-	{"cache", "", "names entry cache journal resourcestatus patched"},
+	{"cache", "", "names entry addresses cache journal resourcestatus patched"},
 	{"targets", "cache", "targets dependencymanager dependency plan cluster aggregate origin hashtables"},
 	{"dns", "cache", "dns"},
 	{"subscriptions", "cache", "serverstatus peer subscription absence ttl variant sotw delta splitresponse slots response"},

@@ -38,6 +38,9 @@ type serverStatus struct {
 	Err     error     // of the latest stream that failed or could not be opened
 	ErrTime time.Time // when Err occurred
 
+	// EndsStreams is when the server was found to end each stream in order, although it is not known
+	// that others displace them; zero once a stream has been open for 3 minutes.
+	EndsStreams time.Time
 	// Displaced is when other streams were found to displace the client's, as behind an agent that
 	// accepts one stream; zero once a stream has been open for 3 minutes.
 	Displaced time.Time

@@ -110,6 +110,10 @@ func Find(s *report.TargetStatus) (list []Finding) {
 			bad("xDS server %s: other xDS streams displace the client's since %s, so updates are late or do not arrive. Have one xDS client behind the agent: see docs/failures.md.",
 				x.URI, x.Displaced.UTC().Format(time.RFC3339))
 		}
+		if x.InUse && !x.EndsStreams.IsZero() {
+			bad("xDS server %s ends each stream in order since %s, so updates are late or do not arrive. Look for the reason in its log: it ends streams by itself, or accepts one stream while another process opens others.",
+				x.URI, x.EndsStreams.UTC().Format(time.RFC3339))
+		}
 		if x.InUse && x.Rejected != "" {
 			bad("xDS server %s sent invalid resources, and their errors belong to no resource name: %s", x.URI, x.Rejected)
 		}
