@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/balancer"
+	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
@@ -177,6 +179,12 @@ type ResourceOptions struct {
 	// MaxHashBytes bounds the memory of the hash rings and Maglev tables of one target; the
 	// default is 64 MiB. If clusters ask for more, the largest rings and tables are made smaller.
 	MaxHashBytes uint64
+	// Remember is a directory for the resources in use. They are written there every minute, and when the
+	// last channel is closed, to one file for each program name and bootstrap, readable by the owner only.
+	// A channel that cannot reach any control plane uses them, if they are at most 24 hours old, until one answers; the
+	// log and ServerStatus.SourceError say so. The directory must exist. The default is to
+	// remember nothing. Channels that differ in it do not share an XdsClient.
+	Remember string
 }
 
 func (c Config) withDefaults() *Config {
@@ -205,6 +213,13 @@ func (c *Config) options() *balancer.Options {
 // bootstrap reads the bootstrap.
 func (c *Config) bootstrap() (*bootstrap.Config, error) {
 	p := xdstls.BootstrapParser()
+	if dir := c.Resources.Remember; dir != "" {
+		dir, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, fmt.Errorf("xdslb: Config.Resources.Remember: %w", err)
+		}
+		p.Fallback = offline.Remembered + filepath.Join(dir, filepath.Base(os.Args[0])+"-")
+	}
 	if len(c.Bootstrap) == 0 {
 		c.noteWritable("bootstrap", os.Getenv("GRPC_XDS_BOOTSTRAP"))
 		return p.Load()

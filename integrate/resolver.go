@@ -99,6 +99,7 @@ func (b *resolverBuilder) build(v *report.RolloutStatus, target resolver.Target,
 	patches.Refresh()
 	r := &xdsResolver{opts: b.opts, overlay: patches, cc: cc, rollout: v, started: make(chan struct{})}
 	client := b.opts.acquire(boot)
+	r.forget = offline.Remember(client, boot, b.opts.Logger)
 	r.view = client.View(patches, target.String()).With(b.opts.targetOptions())
 	r.Source = balancer.Source{
 		Options:   b.opts.options(),
@@ -123,6 +124,9 @@ func (b *resolverBuilder) build(v *report.RolloutStatus, target resolver.Target,
 
 // acquire acquires the XdsClient of the configuration.
 func (c *Config) acquire(boot *bootstrap.Config) *xds.Client {
+	if c.Resources.Remember != "" {
+		xds.KeepBytes()
+	}
 	return xds.Acquire(boot, c.clientOptions())
 }
 
@@ -163,6 +167,7 @@ type xdsResolver struct {
 	balancer.Source
 	opts     *Config
 	overlay  *overlay.Source // nil without one
+	forget   func()          // ends the use of offline.Remember
 	view     xds.View        // of the client, with the overlay
 	cc       resolver.ClientConn
 	rollout  *report.RolloutStatus             // the verdict that could not be followed, or nil
@@ -254,5 +259,6 @@ func (r *xdsResolver) ResolveNow(resolver.ResolveNowOptions) { r.Client.ResolveN
 func (r *xdsResolver) Close() {
 	r.Channel.Close()
 	r.start()
+	r.forget()
 	r.Channel.AfterWaiting(r.Client.Release)
 }

@@ -34,6 +34,9 @@ type Parser struct {
 	// the only built-in one. An unusable instance is an error of the resources that name it
 	// (A29).
 	CertPlugin func(name string, config json.RawMessage) error
+	// Fallback, unless it is empty, is the beginning of the server_uri of a source in the process. With the
+	// fingerprint of the document after it, the source is the last server of every fallback chain.
+	Fallback string
 }
 
 // Names of the environment variables that Load reads.
@@ -83,6 +86,15 @@ func (p Parser) Parse(source string, data []byte) (*Config, error) {
 		return nil, err
 	}
 	c.seal()
+	if p.Fallback != "" {
+		s := &Server{URI: p.Fallback + c.fingerprint, local: true}
+		s.key = string(canonical(s.document(false)))
+		c.Servers = append(slices.Clip(c.Servers), s)
+		for _, a := range c.Authorities {
+			a.Servers = append(slices.Clip(a.Servers), s)
+		}
+		c.seal()
+	}
 	return c, nil
 }
 

@@ -77,7 +77,10 @@ var rows = []row{
 	},
 	{
 		true, "a source in the process in place of a control plane, or as its fallback", "it cannot read the bootstrap, so channels stay with xdslb",
-		"use a bootstrap with control planes only", channel(func(in *Input) bool { return in.servers((*bootstrap.Server).Local) }),
+		"use a bootstrap with control planes only", channel(func(in *Input) bool {
+			// Config.Resources.Remember adds a source to a bootstrap that stock can read.
+			return in.servers(func(s *bootstrap.Server) bool { return s.Local() && !strings.HasPrefix(s.URI, "remembered:") })
+		}),
 	},
 
 	{

@@ -26,11 +26,14 @@ const (
 	maxFile      = 64 << 20 // bytes
 )
 
-// RegisterFiles registers the source of scheme file: a file in the format of Parse, which is read
-// again while it is in use.
+// RegisterFiles registers the sources of scheme file: a file in the format of Parse, which is read
+// again while it is in use; and of scheme Remembered.
 func RegisterFiles() {
 	xds.RegisterSource("file", func(uri string) (xds.Source, error) {
 		return &file{name: strings.TrimPrefix(uri, "file://")}, nil
+	})
+	xds.RegisterSource(strings.TrimSuffix(Remembered, ":"), func(uri string) (xds.Source, error) {
+		return remembered{strings.TrimPrefix(uri, Remembered)}, nil
 	})
 }
 
@@ -51,7 +54,7 @@ func (f *file) Run(ctx context.Context, s *xds.SourceStream) error {
 		return err
 	}
 	if err != nil { // an earlier stream has delivered it
-		_ = f.current.deliver(s, nil)
+		_ = f.current.deliver(s, nil, false)
 		s.Fail(err)
 	}
 	var latest []byte
@@ -82,7 +85,7 @@ func (f *file) Run(ctx context.Context, s *xds.SourceStream) error {
 func (f *file) use(s *xds.SourceStream, text []byte) error {
 	r, err := Parse(text)
 	if err == nil {
-		err = r.deliver(s, f.current)
+		err = r.deliver(s, f.current, false)
 	}
 	if err != nil {
 		return fmt.Errorf("xdslb: resources: file %s: %w", f.name, err)
@@ -100,21 +103,29 @@ func (f *file) read() ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", f.name)
 	}
-	in, err := os.Open(f.name)
+	return readSame(f.name, nil)
+}
+
+// readSame reads a file, which has to be the one with the description unless that is nil.
+func readSame(name string, want os.FileInfo) ([]byte, error) {
+	in, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
+	if got, err := in.Stat(); want != nil && (err != nil || !os.SameFile(got, want)) {
+		return nil, errors.New(name + " was replaced while it was read")
+	}
 	text, err := io.ReadAll(io.LimitReader(in, maxFile+1))
 	if err == nil && len(text) > maxFile {
-		err = errors.New(f.name + " is larger than 64 MiB")
+		err = errors.New(name + " is larger than 64 MiB")
 	}
 	return text, err
 }
 
 // deliver delivers the resources. Previous ones that are gone are deleted after all changes have been
-// delivered, since these may end their use.
-func (r *Resources) deliver(s *xds.SourceStream, previous *Resources) error {
+// delivered, since these may end their use. With partial, the names that the resources lack may exist.
+func (r *Resources) deliver(s *xds.SourceStream, previous *Resources, partial bool) error {
 	sets := [resource.NumTypes]map[string]proto.Message{}
 	gone := [resource.NumTypes]map[string]proto.Message{} // sets, and what is gone
 	for t := range sets {
@@ -140,7 +151,12 @@ func (r *Resources) deliver(s *xds.SourceStream, previous *Resources) error {
 	}
 	for _, all := range [][resource.NumTypes]map[string]proto.Message{gone, sets} {
 		for t, set := range all {
-			if err := s.Deliver(resource.Type(t).URL(), set); err != nil {
+			url := resource.Type(t).URL()
+			var pending []string
+			if partial {
+				pending = s.Names(url) // those of the set are delivered
+			}
+			if err := s.Deliver(url, set, pending...); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,116 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// TestStartWithoutControlPlane: while no control plane can be reached, new channels serve their first RPC within the
+// failover time and a second, from the resources that an earlier channel remembered, or from a resource file as the
+// last server. The status and the log say so. They return to the control plane within 15 seconds of its return, without a
+// failed RPC.
+func TestStartWithoutControlPlane(t *testing.T) {
+	const targets = 20
+	name := func(i int) string { return fmt.Sprint("target-", i) }
+	for _, way := range []string{"remembered", "file"} {
+		dir := t.TempDir()
+		t.Run(way, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				backends, control := b.backends(1), b.control()
+				var all xdstest.Resources
+				for i := range targets {
+					r := xdstest.Service(name(i), xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+					all.Listeners, all.Routes = append(all.Listeners, r.Listeners...), append(all.Routes, r.Routes...)
+					all.Clusters, all.Endpoints = append(all.Clusters, r.Clusters...), append(all.Endpoints, r.Endpoints...)
+				}
+				set(t, control, all)
+				book := &kit.Logs{}
+				cfg := b.config(control)
+				cfg.Logger, cfg.Resources.Remember = slog.New(book), dir
+				var before []*grpc.ClientConn
+				for i := range targets {
+					before = append(before, b.dialTo(cfg, name(i)))
+					if _, err := call(t, before[i]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, cc := range before {
+					_ = cc.Close()
+				}
+				synctest.Wait()
+				files, err := filepath.Glob(filepath.Join(dir, "*-*"))
+				if err != nil || len(files) != 1 {
+					t.Fatalf("files %q, %v; want one", files, err)
+				}
+				if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
+					t.Errorf("file %v, %v; want mode 0600", info, err)
+				}
+				control.Stop()
+				if way == "file" { // both have the same format
+					cfg.Resources.Remember = ""
+					cfg.Bootstrap = []byte(strings.Replace(string(cfg.Bootstrap), `}]}`, `}, {"server_uri": "file:`+files[0]+`"}]}`, 1))
+				}
+				time.Sleep(time.Hour)
+				var after []*grpc.ClientConn
+				for i := range targets {
+					after = append(after, b.dialTo(cfg, name(i)))
+				}
+				begin := time.Now()
+				for _, cc := range after {
+					if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if took := time.Since(begin); took > 2*time.Second {
+					t.Errorf("the first RPCs took %v, want the failover time of a second, and a second", took)
+				}
+				used := func() (uris string, problem string) {
+					status, err := integrate.StatusOf(after[0])
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, s := range status.Servers {
+						if s.InUse && s.Connected {
+							uris, problem = uris+s.URI, problem+s.SourceError
+						}
+					}
+					return uris, problem
+				}
+				uris, problem := used()
+				if !strings.HasPrefix(uris, way+":") || (way == "remembered") != strings.Contains(problem, "remembered 1h0m") {
+					t.Errorf("server %q, problem %q", uris, problem)
+				}
+				if way == "remembered" {
+					book.WantOne(t, "ERROR", "source", "remembered 1h0m")
+				}
+				if err := control.Restart(); err != nil {
+					t.Fatal(err)
+				}
+				for range 150 {
+					if _, err := call(t, after[0]); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if uris, _ := used(); uris != control.Addr() {
+					t.Errorf("server %q in use 15 s after the return of %q", uris, control.Addr())
+				}
+			})
+		})
+	}
+}
