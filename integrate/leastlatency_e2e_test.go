@@ -5,10 +5,12 @@ package integrate_test
 
 import (
 	"testing"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/bench/testplane"
@@ -49,4 +51,36 @@ func TestLeastLatency(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPushbackSteers: a backend that rejects a single RPC with RESOURCE_EXHAUSTED gets none for a second, and its
+// share again afterwards.
+func TestPushbackSteers(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		cc, backends := withPolicy(t, b, testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, nil)))
+		run := func(n int) uint64 {
+			before := backends[0].Calls()
+			for range n {
+				time.Sleep(10 * time.Millisecond)
+				_, _ = call(t, cc)
+			}
+			return backends[0].Calls() - before
+		}
+		for _, b := range backends {
+			b.SetDelay(20 * time.Millisecond)
+		}
+		backends[0].SetDelay(10 * time.Millisecond) // the best one by far
+		run(100)
+		backends[0].Fail(codes.ResourceExhausted)
+		for run(1) == 0 {
+		}
+		backends[0].Fail(codes.OK)
+		if n := run(45); n > 0 {
+			t.Errorf("the backend that pushed back gets %d RPCs within 0.9 s, want none", n)
+		}
+		run(2000)
+		if n := run(400); n < 50 {
+			t.Errorf("it gets %d of 400 RPCs afterwards, want about 100", n)
+		}
+	})
 }

@@ -294,7 +294,8 @@ func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clu
 			continue
 		}
 		if c.routing != nil && c.routing.InForce {
-			if in.weight = shareWeight(c.routing.Localities[i].Share); in.weight == 0 {
+			in.weight = shareWeight(c.routing.Localities[i].Share)
+			if in.weight == 0 && (!policy.TimesRPCs() || c.routing.forced) {
 				continue
 			}
 		}
@@ -316,6 +317,13 @@ func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clu
 		if c.alias, err = NewAlias(weights); err != nil {
 			return fmt.Errorf("localities: %w", err)
 		}
+	}
+	if len(c.groups) > 1 && policy.TimesRPCs() && c.routing != nil && c.routing.InForce && !c.routing.forced {
+		var before *zones
+		if prev != nil {
+			before = prev.zones
+		}
+		c.joinZones(before)
 	}
 	c.inSlowStart = b.inSlowStart
 	c.random = c.alias != nil || slices.ContainsFunc(c.drops, probability.random) || len(c.groups) > 0 && c.groups[0].rule.random()

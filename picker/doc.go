@@ -36,6 +36,7 @@
 //	                 random                              of one random endpoint
 //	byLeastLatency   least latency                       the cheaper of two random ones
 //	byProbes         Prequal                             the best by the answers to probes
+//	byZones          both, zone-aware                    the same, in another zone if its own is slow
 //	byDelegate       custom policies                     the caller's balancer picks
 //
 // A hashed RPC may have to wait for the endpoint to which its hash belongs. So its endpoint is

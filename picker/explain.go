@@ -133,6 +133,8 @@ func (g *group) explain(ctx context.Context, s *Snapshot, route int32, c *cluste
 		g.explainSamples(g.least.candidates, g.least.odds(), share, x)
 	case byLeastLatency:
 		g.explainSamples(g.latency.candidates, g.latency.odds(), share, x)
+	case byZones:
+		g.explainZoned(share, x)
 	case byProbes:
 		g.explainSamples(g.probes.least.candidates, g.probes.odds(), share, x)
 	default:
@@ -154,7 +156,7 @@ func (g *group) explainSamples(candidates []candidate, odds []float64, share flo
 	x.Picked += share
 	for i, p := range odds {
 		e := x.at(g.first + candidates[i].index)
-		e.Weight, e.Share = candidates[i].weight, share*p
+		e.Weight, e.Share = candidates[i].weight, e.Share+share*p
 	}
 }
 

@@ -27,6 +27,7 @@ type group struct {
 	least     *leastRequest // of rule byLeastRequest
 	latency   *leastLatency // of rule byLeastLatency
 	probes    *ProbeGroup   // of rule byProbes
+	zoned     *zoned        // of rule byZones, which has latency or probes, too
 
 	// Compared by the next Build.
 	load     *Load          // of the group's locality; nil if it has several
@@ -45,13 +46,14 @@ const (
 	byDelegate                 // the caller's balancer picks
 	byLeastLatency             // the cheaper of two random endpoints
 	byProbes                   // the endpoint with the best answer
+	byZones                    // one of the last two, possibly in another zone
 )
 
 // random reports whether picks by the rule need a random word. Picks by hash need one
 // for RPCs without a hash.
 func (r rule) random() bool {
 	switch r {
-	case byHash, byLeastRequest, byLeastLatency, byProbes:
+	case byHash, byLeastRequest, byLeastLatency, byProbes, byZones:
 		return true
 	}
 	return false

@@ -48,9 +48,13 @@ func (s *Snapshot) checkInvariants(states []ClusterState) {
 					must(t.weight > 0 && t.index >= 0, "group %d of cluster %d has candidates %v", k, i, g.least.candidates)
 					end = max(end, g.first+t.index+1)
 				}
-			case byLeastLatency:
-				for _, t := range g.latency.candidates {
-					must(t.weight > 0 && t.index >= 0 && t.endpoint.binding.timing != nil, "group %d of cluster %d has candidates %v", k, i, g.latency.candidates)
+			case byLeastLatency, byZones:
+				l := g.latency
+				if g.probes != nil {
+					l = g.probes.least
+				}
+				for _, t := range l.candidates {
+					must(t.weight > 0 && t.index >= 0 && t.endpoint.binding.timing != nil, "group %d of cluster %d has candidates %v", k, i, l.candidates)
 					end = max(end, g.first+t.index+1)
 				}
 			case byProbes:

@@ -113,7 +113,13 @@ func (s *Snapshot) ProbeGroup(cluster int32, r uint64) *ProbeGroup {
 	if c.alias != nil {
 		i = c.alias.Pick(r)
 	}
-	return c.groups[i].probes
+	g := &c.groups[i]
+	if in := g.zoned; in != nil && g.probes != nil {
+		if other := in.leaves(r); other != nil {
+			return other.probes
+		}
+	}
+	return g.probes
 }
 
 // Adopt makes the pool serve picks of the group from time now on. It is a no-op if the pool
@@ -187,7 +193,12 @@ func (g *ProbeGroup) pick(r uint64) int32 {
 		if i < 0 {
 			return g.least.pick(r)
 		}
-		if e := &v.entries[i]; v.use(i) {
+		e := &v.entries[i]
+		if e.timing.isPushedBack(g.least.clock) {
+			v.spent.Or(1 << i)
+			continue
+		}
+		if v.use(i) {
 			e.endpoint.Begin()
 			return e.index
 		}

@@ -60,6 +60,7 @@ type cluster struct {
 	err     error // why the cluster could not be compiled
 
 	routing *LocalityRouting // nil unless the policy has a rule for localities
+	zones   *zones           // nil unless RPCs may leave their zone; its state is inherited
 
 	// Compared by the next Build: see canReuse.
 	policy  Policy // localities were grouped for it
@@ -205,6 +206,8 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 		endpoint = g.latency.pick(r)
 	case byProbes:
 		endpoint = g.probes.pick(r)
+	case byZones:
+		endpoint = g.pickZoned(r)
 	default:
 		l := g.cursor // hand-inlined g.cursor.issue(), see issue
 		n := l.issued.Load()

@@ -3,7 +3,10 @@
 
 package picker
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Connectivity is an endpoint's connection state, as in gRPC.
 type Connectivity uint8
@@ -228,6 +231,21 @@ func (e *EndpointState) FinishTimed(r CallResult) {
 		return
 	}
 	e.Finish(r)
+}
+
+// PushBack is called at the end of an RPC whose server asks not to be sent RPCs for d. Policies that time RPCs
+// then choose the endpoint only if there is no other, and d counts as the latency of an RPC. Other policies
+// ignore it. Does not allocate.
+func (e *EndpointState) PushBack(d time.Duration) {
+	if b := e.binding; b.timing != nil {
+		b.timing.pushBack(b.clock.now(), d)
+	}
+}
+
+// PushedBack reports whether PushBack keeps the endpoint out of choice.
+func (e *EndpointState) PushedBack() bool {
+	b := e.binding
+	return b.timing != nil && b.timing.isPushedBack(b.clock)
 }
 
 // MoveTo moves an RPC that was picked for e, and has not been sent yet, to another endpoint of

@@ -26,7 +26,8 @@ import (
 // where mean is the mean latency of all peers. So an endpoint about which nothing is known, or
 // no longer, counts as average, which makes it tried like any other and not overloaded. And a
 // failed RPC counts like an RPC that has to be repeated, so a server that fails immediately
-// does not look fast.
+// does not look fast. An endpoint whose server asks not to be sent RPCs for some time is not chosen in
+// that time, and the time counts as latency.
 //
 // Of RPCs that ended, about the latest memory count at most. An endpoint that has become slow gets few
 // RPCs, and these would need long to outweigh thousands of fast ones before.
@@ -62,9 +63,11 @@ const (
 
 	renewing = math.MaxInt64
 
-	prior   = 2.   // RPCs
-	penalty = 3.   // RPCs per failed RPC
-	memory  = 128. // RPCs
+	prior   = 2. // RPCs
+	penalty = 3. // RPCs per failed RPC
+	// pushedBack is the latency of endpoints whose server pushes back, so that any other is better: 73 minutes.
+	pushedBack = 1 << 32
+	memory     = 128. // RPCs
 	// exploreEvery is the minimum number of RPCs to all peers for each RPC that explores one. With
 	// 1000 or fewer, a slow peer could be the 99.9th percentile.
 	exploreEvery = 1024
@@ -88,6 +91,23 @@ func (t *timing) end(now int64, r CallResult) {
 	case CallFailed:
 		t.results.Add(1 + failedOne)
 	}
+}
+
+// pushBack keeps the endpoint out of choice for d from time now on: until its estimate is due then, it
+// counts as pushedBack. d also counts as the latency of an RPC. It does nothing while another goroutine
+// renews the estimate, which takes a fraction of a microsecond.
+func (t *timing) pushBack(now int64, d time.Duration) {
+	wait := int64(units(d))
+	t.sums.Add(uint64(wait) << inFlightBits)
+	due := t.due.Load()
+	if until := now + wait; due < until && t.due.CompareAndSwap(due, until) {
+		t.latency.Store(math.Float32bits(pushedBack))
+	}
+}
+
+// isPushedBack reports whether the endpoint is kept out of choice.
+func (t *timing) isPushedBack(c *Clock) bool {
+	return t.latestMean() == pushedBack && c.now() < t.due.Load()
 }
 
 // inFlight returns the number of RPCs in flight: at most about a million.
@@ -173,8 +193,12 @@ func (t *timing) renew(now int64, p *peers) {
 	t.busy = t.busy*keep + busy*spread
 	t.ended = float32(float64(t.ended)*keep + float64(ended)*spread)
 	t.failing = float32(float64(t.failing)*keep + float64(failed)*spread)
+	before := t.seen
 	t.at, t.seen = max(now, t.at), results
 	mean := p.add(busy*spread, float64(ended)*spread, x)
+	if p.zone != nil {
+		p.zone.add(busy, results-before)
+	}
 	failing := float64(t.failing)
 	succeeded := max(float64(t.ended)-failing, 0)
 	estimate := (t.busy + (prior+penalty*failing)*mean) / (succeeded + prior)
@@ -203,6 +227,7 @@ type peers struct {
 	decay    float64 // time constant of the decay, in units of Clock
 	interval int64   // between renewals of an estimate, in units of Clock
 	count    float64
+	zone     *zoneState // of the endpoints, or nil
 }
 
 // A peersState is the part of peers that survives changes of the endpoints.

@@ -9,7 +9,8 @@ import (
 )
 
 // This file implements Envoy's zone-aware routing: RPCs stay in their zone of origin as far as
-// all endpoints remain equally loaded. A zone is a locality: region, zone and sub-zone.
+// all endpoints remain equally loaded. A zone is a locality: region, zone and sub-zone. See zonelatency.go for
+// policies that time RPCs.
 
 // ZoneAware has the parameters of Envoy's zone_aware_lb_config. It applies to priority 0 of a
 // leaf, as in Envoy, while Leaf.Origin has the zones of the local cluster. Otherwise the policy
@@ -103,6 +104,7 @@ type LocalityRouting struct {
 	Own     LocalityID // of the client
 	// Localities are the localities of the active priority, by index; empty if not in effect.
 	Localities []localityShare
+	forced     bool // into the client's zone
 }
 
 // A localityShare is a locality's share of the RPCs, and its inputs.
@@ -172,7 +174,7 @@ func (b *builder) zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *Lo
 	var shares []float64
 	if own >= 0 && z.ForceLocal > 0 && upstream[own] > 0 && inputs[own].alive() >= uint64(z.ForceLocal) {
 		shares = make([]float64, len(inputs))
-		shares[own] = 1
+		shares[own], r.forced = 1, true
 		r.Reason = fmt.Sprintf("force_local_zone keeps all RPCs in the client's zone: it has at least %d endpoints", z.ForceLocal)
 	} else {
 		shares = zoneShares(own, fleet, upstream)
@@ -181,6 +183,9 @@ func (b *builder) zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *Lo
 	if z.Enabled < 1 {
 		mix(shares, b.withoutZones(&leaf.Policy, inputs), z.Enabled)
 		r.Reason += fmt.Sprintf("; routing_enabled is %.4g %%", 100*z.Enabled)
+	}
+	if leaf.Policy.TimesRPCs() && !r.forced {
+		r.Reason += fmt.Sprintf("; RPCs leave a zone that is more than %d times slower than the others", zoneMargin)
 	}
 	for i := range inputs {
 		r.Localities = append(r.Localities, localityShare{

@@ -120,7 +120,12 @@ func Policies() []Policy {
 
 // leastLatency returns least latency with a time constant of the decay.
 func leastLatency(decay string) []testplane.ClusterOption {
-	return []testplane.ClusterOption{testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": decay}))}
+	return typedStruct(integrate.LeastLatency, map[string]any{"decayTime": decay})
+}
+
+// typedStruct returns a policy by name.
+func typedStruct(name string, config map[string]any) []testplane.ClusterOption {
+	return []testplane.ClusterOption{testplane.Policies(testplane.TypedStruct(name, config))}
 }
 
 // clientWRR weighs endpoints by their load reports (A58), with A58's defaults except for the
@@ -140,5 +145,7 @@ func slowStarts() []Policy {
 			Cluster: []testplane.ClusterOption{testplane.Policies(&roundrobinv3.RoundRobin{SlowStartConfig: start})}},
 		{Impl: Ours, Name: "least_request, slow start", Only: []string{rollingRestart},
 			Cluster: []testplane.ClusterOption{testplane.Policies(&leastrequestv3.LeastRequest{SlowStartConfig: start})}},
+		{Impl: Ours, Name: "least_latency, slow start", Only: []string{rollingRestart},
+			Cluster: typedStruct(integrate.LeastLatency, map[string]any{"slow_start_config": map[string]any{"slow_start_window": "5s"}})},
 	}
 }

@@ -56,10 +56,13 @@ func zoneAware() []Policy {
 	locality := &commonv3.LocalityLbConfig{
 		LocalityConfigSpecifier: &commonv3.LocalityLbConfig_ZoneAwareLbConfig_{ZoneAwareLbConfig: &commonv3.LocalityLbConfig_ZoneAwareLbConfig{}},
 	}
+	zones := map[string]any{"locality_lb_config": map[string]any{"zone_aware_lb_config": map[string]any{}}}
 	config := integrate.Config{LocalCluster: clientsName}
 	list := []Policy{
 		{Name: "round_robin, zone-aware", Config: config, Cluster: []testplane.ClusterOption{testplane.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: locality})}},
 		{Name: "least_request, zone-aware", Config: config, Cluster: []testplane.ClusterOption{testplane.Policies(&leastrequestv3.LeastRequest{LocalityLbConfig: locality})}},
+		{Name: "least_latency, zone-aware", Config: config, Cluster: typedStruct(integrate.LeastLatency, zones)},
+		{Name: "prequal, zone-aware", Config: config, Cluster: typedStruct(integrate.Prequal, zones), Server: answersProbes},
 	}
 	for i := range list {
 		list[i].Impl, list[i].Only = Ours, []string{threeZones, slowZone}

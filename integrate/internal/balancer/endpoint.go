@@ -54,6 +54,11 @@ func (e *endpoint) finish(info balancer.DoneInfo) {
 		o.onDone(&info, result)
 	}
 	if e.TimesRPCs() {
+		if result == picker.CallFailed {
+			if d := rpc.Pushback(&info); d > 0 {
+				e.PushBack(d)
+			}
+		}
 		e.FinishTimed(result)
 		return
 	}

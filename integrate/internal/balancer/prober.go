@@ -180,7 +180,7 @@ func (p *prober) drawLocked(n int, now int64) []*probeTarget {
 		if len(list) == n || len(p.targets) == 0 {
 			break
 		}
-		if t := p.targets[rand.IntN(len(p.targets))]; !t.busy && now >= t.notUntil {
+		if t := p.targets[rand.IntN(len(p.targets))]; !t.busy && now >= t.notUntil && !t.state.PushedBack() {
 			t.busy = true
 			list = append(list, t)
 		}
@@ -444,7 +444,7 @@ func (p *prober) drawFor() (asked []*probeTarget, silent *picker.EndpointState) 
 	n := len(p.targets)
 	i, step := rand.IntN(n), coprime(n)
 	for k := 0; k < min(n, 3*d) && len(asked) < d; k++ {
-		if t := p.targets[i]; now >= t.notUntil {
+		if t := p.targets[i]; now >= t.notUntil && !t.state.PushedBack() {
 			asked = append(asked, t)
 		}
 		i = (i + step) % n

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	encodingproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/metadata"
@@ -182,6 +184,26 @@ func pushbackOf(trailer metadata.MD) (wait time.Duration, pushed, again bool) {
 		return 0, true, false
 	}
 	return time.Duration(ms) * time.Millisecond, true, true
+}
+
+// Limits of Pushback.
+const (
+	exhaustedPushback = time.Second // for RESOURCE_EXHAUSTED without a time
+	maxPushback       = time.Minute
+)
+
+// Pushback returns for how long the server of a failed attempt should get no RPCs, so that clients with other endpoints spare
+// it: the time of grpc-retry-pushback-ms, or a second for RESOURCE_EXHAUSTED without it, up to a minute. It is 0 if
+// the server does not ask for it. A message that is too large for the client or the server is
+// RESOURCE_EXHAUSTED too, but no reason. Does not allocate, except for RESOURCE_EXHAUSTED.
+func Pushback(info *balancer.DoneInfo) time.Duration {
+	switch wait, pushed, again := pushbackOf(info.Trailer); {
+	case pushed && again:
+		return min(wait, maxPushback)
+	case status.Code(info.Err) == codes.ResourceExhausted && !strings.Contains(status.Convert(info.Err).Message(), "larger than max"):
+		return exhaustedPushback
+	}
+	return 0
 }
 
 // retry makes attempts one after the other. The RPC's options get the results of the last attempt

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -303,6 +304,37 @@ func TestBudgetShare(t *testing.T) {
 				tt.percent, tt.least, tt.inFlight, tt.retries, got, tt.want)
 		} else if want := tt.retries + map[bool]int64{true: 1}[got]; active.Load() != want {
 			t.Errorf("%d retries are under way, want %d", active.Load(), want)
+		}
+	}
+}
+
+// TestPushback: the server's own time has precedence, within a minute. Errors of gRPC about the size of messages
+// have the code RESOURCE_EXHAUSTED too.
+func TestPushback(t *testing.T) {
+	exhausted := status.Error(codes.ResourceExhausted, "quota exceeded")
+	for _, test := range []struct {
+		err     error
+		trailer string
+		want    time.Duration
+	}{
+		{exhausted, "", time.Second},
+		{exhausted, "0", 0},
+		{exhausted, "50", 50 * time.Millisecond},
+		{exhausted, "-1", time.Second},
+		{status.Error(codes.Unavailable, ""), "1500", 1500 * time.Millisecond},
+		{status.Error(codes.Unavailable, ""), "3600000", time.Minute},
+		{status.Error(codes.Unavailable, ""), "", 0},
+		{status.Error(codes.Unavailable, ""), "-1", 0},
+		{status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9 vs. 4)"), "", 0},
+		{status.Error(codes.ResourceExhausted, "trying to send message larger than max (9 vs. 4)"), "", 0},
+		{errTryTimeout, "", 0},
+	} {
+		info := balancer.DoneInfo{Err: test.err}
+		if test.trailer != "" {
+			info.Trailer = metadata.Pairs(pushbackKey, test.trailer)
+		}
+		if got := Pushback(&info); got != test.want {
+			t.Errorf("%v with pushback %q: %v, want %v", test.err, test.trailer, got, test.want)
 		}
 	}
 }
