@@ -55,6 +55,7 @@ lint: ## gofmt, vet, staticcheck, go.mod tidiness.
 	$(GO) vet $(PKGS)
 	$(TOOL) staticcheck -checks '$(CHECKS)' $(PKGS)
 	$(GO) mod tidy -diff
+	for m in */*/go.mod */*/*/go.mod; do $(GO) -C $${m%/go.mod} mod tidy -diff || exit 1; done
 	@.ci/figures || true
 
 .PHONY: apidiff

@@ -4,6 +4,7 @@
 package balancer
 
 import (
+	"errors"
 	"math"
 	"net/netip"
 	"slices"
@@ -76,7 +77,7 @@ func TestPickFirst(t *testing.T) {
 			b.to(cc.conn(t, n), connecting)
 		}
 		b.flush()
-		if _, err := b.pick(); err == nil || err == balancer.ErrNoSubConnAvailable {
+		if _, err := b.pick(); err == nil || errors.Is(err, balancer.ErrNoSubConnAvailable) {
 			t.Errorf("Pick() error = %v while failed endpoints connect, want the failure to stick", err)
 		}
 		b.to(cc.conn(t, 2), ready)
