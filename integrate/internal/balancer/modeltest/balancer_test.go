@@ -43,12 +43,11 @@ const modelBootstrap = `{"node": {"id": "model"}, "xds_servers": [
 	{"server_uri": "passthrough:///primary", "channel_creds": [{"type": "insecure"}]},
 	{"server_uri": "passthrough:///secondary", "channel_creds": [{"type": "insecure"}]}]}`
 
-// newModelBalancer returns the resolver and the LB policy as gRPC builds them,
-// with a channel's options. The control plane's streams are what the interceptor
-// makes of them.
-func newModelBalancer(cc balancer.ClientConn, opts integrate.Config, creds credentials.TransportCredentials, control grpc.StreamClientInterceptor) (*lb.Balancer, resolver.Resolver) {
+// newModelBalancer returns the resolver and the LB policy as gRPC builds them, with the options of
+// a channel. The interceptor answers the streams to the control plane.
+func newModelBalancer(cc balancer.ClientConn, opts integrate.Config, creds credentials.TransportCredentials, interceptor grpc.StreamClientInterceptor) (*lb.Balancer, resolver.Resolver) {
 	states := &stateCC{}
-	r, err := buildModel(states, opts, control)
+	r, err := buildModel(states, opts, interceptor)
 	if err != nil {
 		panic(err)
 	}
@@ -60,9 +59,9 @@ func newModelBalancer(cc balancer.ClientConn, opts integrate.Config, creds crede
 }
 
 // buildModel builds the resolver.
-func buildModel(states *stateCC, opts integrate.Config, control grpc.StreamClientInterceptor) (resolver.Resolver, error) {
+func buildModel(states *stateCC, opts integrate.Config, interceptor grpc.StreamClientInterceptor) (resolver.Resolver, error) {
 	opts.Linger, opts.Resources.Timeout = -1, 1e6*time.Hour
-	opts.ControlPlaneDialOptions = []grpc.DialOption{grpc.WithChainStreamInterceptor(control)}
+	opts.ControlPlaneDialOptions = []grpc.DialOption{grpc.WithChainStreamInterceptor(interceptor)}
 	opts.Bootstrap = []byte(modelBootstrap)
 	builder, err := integrate.NewBuilder(opts)
 	if err != nil {
@@ -102,8 +101,8 @@ func inSessionWith(ctx context.Context, b *lb.Balancer, method string, host neti
 	return ctx
 }
 
-// avoidingTried is the context of an RPC whose attempts avoid endpoints that were tried, if
-// its route says so, as the interceptor makes it.
+// avoidingTried is the context of an RPC as the interceptor makes it. If its route requires it, its
+// attempts avoid endpoints that earlier attempts have picked.
 func avoidingTried(ctx context.Context, b *lb.Balancer, method string) (of context.Context, bound bool) {
 	table := b.Table()
 	if table.Plans == nil {
@@ -113,13 +112,13 @@ func avoidingTried(ctx context.Context, b *lb.Balancer, method string) (of conte
 	return ctx, call != nil && call.Tried() != nil
 }
 
-// breakersInUse is how many circuit breakers the process has.
+// breakersInUse returns the number of circuit breakers in the process.
 func breakersInUse() (n int) {
 	counters.Breakers(func(string, string, *counters.Breaker) { n++ })
 	return n
 }
 
-// statusIn returns what Channel.Inspect, or Channel.Status, returns for the balancer's channel.
+// statusIn returns the result of Channel.Inspect, or Channel.Status, for the balancer's channel.
 func statusIn(b *lb.Balancer, detailed bool) report.TargetStatus {
 	for _, c := range integrate.Channels() {
 		switch {
@@ -133,13 +132,13 @@ func statusIn(b *lb.Balancer, detailed bool) report.TargetStatus {
 	return report.TargetStatus{}
 }
 
-func (t *trial) checkReplacements() {
+func (t *history) checkReplacements() {
 	if err := t.lb.CheckReplacements(); err != nil {
 		t.Fatalf("%v", err)
 	}
 }
 
-func (t *trial) checkPublished() {
+func (t *history) checkPublished() {
 	var err error
 	if t.published, err = t.lb.CheckPublished(t.published); err != nil {
 		t.Fatalf("%v", err)
@@ -230,11 +229,11 @@ func (silent) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOpti
 	return status.FromContextError(ctx.Err()).Err()
 }
 
-// environment is what the variables for roll-out say, and whose the channel is by that.
+// environment has the values of the roll-out variables and the expected outcome.
 type environment struct {
 	disable, enable string
-	variable        string // that hands it to stock; empty if it is ours
-	malformed       bool   // for safety
+	variable        string // that selects grpc-go's resolver; empty if none does
+	malformed       bool   // selects grpc-go's resolver to be safe
 }
 
 var environments = []environment{
@@ -253,7 +252,7 @@ var environments = []environment{
 	{disable: " , "},
 }
 
-// modelStock is google.golang.org/grpc/xds's resolver.
+// modelStock stands for the resolver of google.golang.org/grpc/xds.
 type modelStock struct {
 	resolver.Resolver // nil
 	open, built       int
@@ -269,9 +268,9 @@ func (s *modelStock) Build(_ resolver.Target, cc resolver.ClientConn, _ resolver
 
 func (s *modelStock) Close() { s.open-- }
 
-// handOver has the environment change while the channel is idle, which may make it stock's
-// for a while, and ours again.
-func (t *trial) handOver() {
+// changeEnvironment changes the roll-out variables while the channel is idle. The channel may use
+// grpc-go's resolver for a while, and this module's again.
+func (t *history) changeEnvironment() {
 	if t.Rand.IntN(3) > 0 {
 		return
 	}
@@ -282,12 +281,12 @@ func (t *trial) handOver() {
 		t.inEnvironment(environments[t.Rand.IntN(len(environments))], stock)
 	}
 	if stock.open != 0 {
-		t.Fatalf("%d resolvers of stock's are left open", stock.open)
+		t.Fatalf("%d of grpc-go's resolvers are open after Close, want 0", stock.open)
 	}
 }
 
-// inEnvironment has the channel leave idle mode in an environment, and go idle again.
-func (t *trial) inEnvironment(e environment, stock *modelStock) {
+// inEnvironment has the channel leave idle mode with some roll-out variables, and go idle again.
+func (t *history) inEnvironment(e environment, stock *modelStock) {
 	t.Logf("the environment has %s=%q and %s=%q", rollout.Disable, e.disable, rollout.Enable, e.enable)
 	for variable, value := range map[string]string{rollout.Disable: e.disable, rollout.Enable: e.enable} {
 		if err := os.Setenv(variable, value); err != nil {
@@ -301,35 +300,35 @@ func (t *trial) inEnvironment(e environment, stock *modelStock) {
 	opts.Logger = slog.New(slog.DiscardHandler) // other tests look for such lines in the log
 	r, err := buildModel(states, opts, t.servers.intercept)
 	if err != nil {
-		t.Fatalf("with %+v there is no channel: %v", e, err)
+		t.Fatalf("environment %+v: Build fails: %v", e, err)
 	}
 	own := len(xds.Clients()) - clients
 	all := integrate.Channels()[channels:]
 	switch {
 	case len(all) != 1:
-		t.Fatalf("with %+v there are %d channels", e, len(all))
+		t.Fatalf("environment %+v: %d channels, want 1", e, len(all))
 	case e.variable == "" && (own != 1 || stock.built != built || lb.SourceOf(states.states[0]) == nil):
-		t.Fatalf("with %+v the channel is not ours", e)
+		t.Fatalf("environment %+v: %d xDS clients and %d resolvers of grpc-go, want this module's resolver", e, own, stock.built-built)
 	case e.variable != "" && (own != 0 || stock.built != built+1 || lb.SourceOf(states.states[0]) != nil):
-		t.Fatalf("with %+v the channel is not stock's", e)
+		t.Fatalf("environment %+v: %d xDS clients and %d resolvers of grpc-go, want grpc-go's resolver", e, own, stock.built-built)
 	}
 	s := all[0].Inspect()
 	x, err := all[0].Explain(context.Background(), "/a/m")
 	if x != nil || err == nil {
-		t.Fatalf("a channel that is stock's, or has no configuration, is explained: %v", x)
+		t.Fatalf("Explain of a channel without configuration returns %v, want an error", x)
 	}
 	switch v := s.Rollout; {
 	case e.variable == "" && (v != nil || s.Stock != ""):
-		t.Fatalf("with %+v the status of a channel that is ours is %+v", e, s)
+		t.Fatalf("environment %+v: Status of a channel with this module's resolver is %+v, want no Rollout", e, s)
 	case e.variable == "":
 	case v == nil || v.Variable != e.variable || v.Malformed != e.malformed || !strings.Contains(s.Stock, e.variable) || !strings.Contains(err.Error(), s.Stock) || s.Clusters != nil:
-		t.Fatalf("with %+v the status of a channel that is stock's is %+v, and it is not explained: %v", e, s, err)
+		t.Fatalf("environment %+v: Status of a channel with grpc-go's resolver is %+v, want the variable in Rollout and Stock; Explain returns %v", e, s, err)
 	case !strings.Contains(states.configs[0], `"stock"`) || !strings.Contains(states.configs[0], "methodConfig"):
-		t.Fatalf("stock's service config is %s", states.configs[0])
+		t.Fatalf("service config for grpc-go's resolver is %s, want policy and methodConfig", states.configs[0])
 	}
 	r.Close()
-	t.rest()
+	t.drainEvents()
 	if len(xds.Clients()) != clients || len(integrate.Channels()) != channels || slices.Contains(integrate.Channels(), all[0]) {
-		t.Fatalf("with %+v something is left of a channel that is closed", e)
+		t.Fatalf("environment %+v: %d clients and %d channels after Close, want %d and %d", e, len(xds.Clients()), len(integrate.Channels()), clients, channels)
 	}
 }

@@ -26,32 +26,31 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/proberpc"
 )
 
-// modelChannel is gRPC's side of a balancer. It differs from fakeCC in that it
-// keeps gRPC's rules of its own accord: a SubConn connects only if it was asked
-// to while it was IDLE, takes one step at a time, and says SHUTDOWN last.
+// modelChannel is gRPC's side of a balancer. Unlike fakeCC, it enforces gRPC's rules: a SubConn
+// connects only after Connect was called while it was IDLE, moves one state at a time, and reports
+// SHUTDOWN last.
 type modelChannel struct {
 	balancer.ClientConn // nil: no other method is called
 
 	mu        sync.Mutex
-	made      int          // SubConns, ever
-	conns     []*modelConn // those that have not been told of their shutdown, in order of creation
+	made      int          // SubConns so far
+	conns     []*modelConn // whose SHUTDOWN was not reported, in order of creation
 	picker    balancer.Picker
 	state     connectivity.State
 	announced int // calls of UpdateState
-	actions   int // calls of any kind; a closed balancer makes none
-	streams   int // of load reports out of band that are open
-	// called is called by what calls back without the balancer's mutex; it may be nil.
-	called func()
-	// settings returns the version of the TLS settings for the address of a number; nil
-	// if there are none.
+	actions   int // calls of any kind; a closed balancer makes no calls
+	streams   int // open streams of out-of-band load reports
+	// onCallback is called when the balancer makes a call without holding its mutex; it may be nil.
+	onCallback func()
+	// settings returns the version of the TLS settings of an address; it may be nil.
 	settings func(number int) int
-	// shake makes the handshake of a connection that begins.
-	shake func(*modelConn)
-	// backends has the health services of backends.
+	// handshake runs when a connection begins to connect.
+	handshake func(*modelConn)
+	// backends simulates the health services of backends.
 	backends *modelHealth
 }
 
-// MetricsRecorder implements balancer.ClientConn: nobody records.
+// MetricsRecorder implements balancer.ClientConn; it discards all metrics.
 func (*modelChannel) MetricsRecorder() estats.MetricsRecorder {
 	return estats.UnimplementedMetricsRecorder{}
 }
@@ -63,23 +62,23 @@ func (*modelChannel) MetricsRecorder() estats.MetricsRecorder {
 type modelConn struct {
 	balancer.SubConn // nil
 
-	cc       *modelChannel
-	id       int
-	addr     string
-	number   int // of the address
-	listener func(balancer.SubConnState)
-	state    connectivity.State // as last announced
-	asked    bool               // to connect, since it became IDLE
-	connects int                // that had an effect
-	shut     bool               // by the balancer
-	health   func(balancer.SubConnState)
-	healthy  bool                   // as announced to health
-	settings int                    // in force when it last began to connect
-	failed   bool                   // since it was READY
-	lent     bool                   // to a custom policy, or pick_first, at some time
-	target   *attributes.Attributes // of the address
-	hostname string                 // by which it was made
-	// unwatched are the services that the backend has no health service for, since it was READY.
+	cc        *modelChannel
+	id        int
+	addr      string
+	number    int // of the address
+	listener  func(balancer.SubConnState)
+	state     connectivity.State // as last announced
+	asked     bool               // to connect since it became IDLE
+	connects  int                // that had an effect
+	shut      bool               // by the balancer
+	health    func(balancer.SubConnState)
+	healthy   bool                   // as announced to health
+	settings  int                    // version when it last began to connect
+	failed    bool                   // since it was READY
+	delegated bool                   // to a custom policy or pick_first, now or earlier
+	target    *attributes.Attributes // of the address
+	hostname  string                 // that it was connected with
+	// unwatched are the services that the backend did not know, since the SubConn was READY.
 	unwatched []string
 }
 
@@ -103,7 +102,7 @@ func (cc *modelChannel) UpdateState(s balancer.State) {
 
 func (cc *modelChannel) ResolveNow(resolver.ResolveNowOptions) {}
 
-// seen returns the picker of the moment and the number of its announcement.
+// seen returns the latest picker and its number.
 func (cc *modelChannel) seen() (balancer.Picker, int) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
@@ -145,7 +144,7 @@ func (c *modelConn) UpdateAddresses([]resolver.Address) {
 	panic("UpdateAddresses is deprecated")
 }
 
-// RegisterHealthListener keeps the listener; deliver says SERVING to it.
+// RegisterHealthListener keeps the listener; deliver reports SERVING to it.
 func (c *modelConn) RegisterHealthListener(l func(balancer.SubConnState)) {
 	c.cc.callBack()
 	c.cc.mu.Lock()
@@ -153,8 +152,8 @@ func (c *modelConn) RegisterHealthListener(l func(balancer.SubConnState)) {
 	c.health, c.healthy = l, false
 }
 
-// GetOrBuildProducer builds what asks for load reports out of band, of which nothing is
-// ever reported, and what probes, which is answered in any way.
+// GetOrBuildProducer builds a producer. Load reports out of band are never answered; probes get
+// random answers.
 func (c *modelConn) GetOrBuildProducer(pb balancer.ProducerBuilder) (balancer.Producer, func()) {
 	count := func(n int) {
 		c.cc.mu.Lock()
@@ -162,17 +161,17 @@ func (c *modelConn) GetOrBuildProducer(pb balancer.ProducerBuilder) (balancer.Pr
 		c.cc.streams += n
 	}
 	count(1)
-	p, stop := pb.Build(moody{conn: c})
+	p, stop := pb.Build(randomBackend{conn: c})
 	return p, func() { stop(); count(-1) }
 }
 
-// moody is a connection to a server whose answers to probes are anything.
-type moody struct {
+// randomBackend is a connection to a server that answers probes at random.
+type randomBackend struct {
 	silent
 	conn *modelConn
 }
 
-func (m moody) Invoke(ctx context.Context, method string, in, out any, opts ...grpc.CallOption) error {
+func (m randomBackend) Invoke(ctx context.Context, method string, in, out any, opts ...grpc.CallOption) error {
 	switch rand.IntN(8) {
 	case 0:
 		return status.Error(codes.Unimplemented, "unknown service")
@@ -186,10 +185,10 @@ func (m moody) Invoke(ctx context.Context, method string, in, out any, opts ...g
 	return nil
 }
 
-// serves reports whether an RPC that is given the SubConn can use it.
+// takesRPCs reports whether an RPC that picked the SubConn can use it.
 func (c *modelConn) takesRPCs() bool { return c.state == connectivity.Ready && !c.closed() }
 
-// isHealthy reports whether the health listener has heard that the server is SERVING.
+// isHealthy reports whether the health listener was told SERVING.
 func (c *modelConn) isHealthy() bool {
 	c.cc.mu.Lock()
 	defer c.cc.mu.Unlock()
@@ -202,14 +201,14 @@ func (c *modelConn) closed() bool {
 	return c.shut
 }
 
-// down reports whether the endpoint is in TRANSIENT_FAILURE, which lasts until it is
-// READY (A62). Of a connection that another policy had, the balancer knows the state alone.
+// down reports whether the endpoint is in TRANSIENT_FAILURE, which lasts until it is READY (A62).
+// Of a connection that another policy had before, the balancer knows only the state.
 func (c *modelConn) down() bool {
-	return c.state == connectivity.TransientFailure || c.failed && !c.lent
+	return c.state == connectivity.TransientFailure || c.failed && !c.delegated
 }
 
-// step is the next event in the life of the SubConn, if there can be one: up
-// says whether a connection attempt succeeds.
+// step moves the SubConn to its next state, if there is one. up is the result of a connection
+// attempt.
 func (c *modelConn) step(up bool) (moved bool) {
 	if c.closed() {
 		return false
@@ -232,7 +231,7 @@ func (c *modelConn) step(up bool) (moved bool) {
 	return true
 }
 
-// announce moves the SubConn to a state and tells its listener.
+// announce moves the SubConn to a state and calls its listener.
 func (c *modelConn) announce(to connectivity.State) {
 	c.cc.mu.Lock()
 	switch to {
@@ -255,8 +254,8 @@ func (c *modelConn) announce(to connectivity.State) {
 		}
 		c.unwatched = nil
 	}
-	if to == connectivity.Connecting && c.cc.shake != nil {
-		c.cc.shake(c)
+	if to == connectivity.Connecting && c.cc.handshake != nil {
+		c.cc.handshake(c)
 	}
 	s := balancer.SubConnState{ConnectivityState: to}
 	if to == connectivity.TransientFailure {
@@ -265,9 +264,8 @@ func (c *modelConn) announce(to connectivity.State) {
 	c.listener(s)
 }
 
-// deliver says what gRPC says soon after a call of the balancer's. It reports
-// whether there was anything. A state that was on its way when the SubConn was shut
-// down still comes.
+// deliver makes the calls that gRPC makes soon after a call of the balancer, and reports whether
+// there were any. A state that was on its way at Shutdown is still delivered.
 func (cc *modelChannel) deliver() (any bool) {
 	shut, healthy := cc.due()
 	for _, c := range shut {
@@ -282,8 +280,8 @@ func (cc *modelChannel) deliver() (any bool) {
 	return len(shut)+len(healthy) > 0
 }
 
-// due returns the SubConns that are to be told of their shutdown, and the health
-// listeners that are to hear that the server is SERVING.
+// due returns the SubConns whose SHUTDOWN is to be reported, and the health listeners that are to
+// be told SERVING.
 func (cc *modelChannel) due() (shut []*modelConn, healthy []func(balancer.SubConnState)) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
@@ -302,7 +300,7 @@ func (cc *modelChannel) due() (shut []*modelConn, healthy []func(balancer.SubCon
 	return shut, healthy
 }
 
-// wanted reports whether the SubConn was asked to connect.
+// wanted reports whether Connect was called.
 func (c *modelConn) wanted() bool {
 	c.cc.mu.Lock()
 	defer c.cc.mu.Unlock()

@@ -15,24 +15,24 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file is what holds after every step, once everything has settled.
+// This file has the checks after every step, when the balancer has no work left except timers.
 
-// audit checks everything there is to check.
-func (t *trial) audit() {
-	t.rest()
+// checkAll makes all checks.
+func (t *history) checkAll() {
+	t.drainEvents()
 	for _, r := range t.holding {
 		if t.use(r); r.waiting {
-			t.sleepers = append(t.sleepers, r)
+			t.waiting = append(t.waiting, r)
 		}
 	}
 	t.holding = nil
-	t.wakeSleepers()
+	t.checkWaiting()
 	t.probeAll()
-	t.rest()
+	t.drainEvents()
 	t.checkConns()
 	t.checkReplacements()
 	t.checkPublished()
-	t.checkTries()
+	t.checkTimeouts()
 	t.checkBreakers()
 	t.checkEjections()
 	switch t.Rand.IntN(5) {
@@ -41,54 +41,54 @@ func (t *trial) audit() {
 	case 1:
 		t.checkReady()
 	case 2:
-		t.look()
+		t.queryAtRest()
 	}
 }
 
-// wakeSleepers has the RPCs that wait pick again if a picker was announced since
-// they last did, and checks that none of the others could have gone on: gRPC
-// would let it sleep.
-func (t *trial) wakeSleepers() {
-	t.rouse()
+// checkWaiting has waiting RPCs pick again if there is a new picker, and checks that all others
+// still have to wait: gRPC would not wake them.
+func (t *history) checkWaiting() {
+	t.repickWoken()
 	for patient := false; ; patient = true {
-		r, why := t.overslept()
+		r, why := t.missedWakeup()
 		if r == nil {
 			return
 		}
-		if patient || !t.clusterNamed(r.cluster).sluggish() {
-			t.Fatalf("%v waits, and nothing wakes it; it would %s now", r, why)
+		if patient || !t.clusterNamed(r.cluster).slowPolicy() {
+			t.Fatalf("%v waits and there is no new picker, though a pick would now %s", r, why)
 			return
 		}
-		kit.Pass(tardiness + lateness)
-		t.rouse()
+		kit.Pass(stateDelay + connDelay)
+		t.repickWoken()
 	}
 }
 
-// rouse has all RPCs pick again that a new picker was announced to.
-func (t *trial) rouse() {
+// repickWoken has all RPCs pick again for which there is a new picker.
+func (t *history) repickWoken() {
 	for round, woken := 0, true; woken; round++ {
 		if round == 50 {
-			t.Fatalf("RPCs are woken again and again, to no avail: %v", t.sleepers)
+			t.Fatalf("RPCs still wait after 50 new pickers without an event: %v", t.waiting)
 		}
 		woken = false
-		sleepers := t.sleepers
-		t.sleepers = nil
-		for _, r := range sleepers {
+		waiting := t.waiting
+		t.waiting = nil
+		for _, r := range waiting {
 			if _, announced := t.grpc.seen(); r.seen == announced {
-				t.sleepers = append(t.sleepers, r)
+				t.waiting = append(t.waiting, r)
 				continue
 			}
 			woken = true
 			t.pick(r)
-			t.settle(r)
+			t.checkPicked(r)
 		}
-		t.rest()
+		t.drainEvents()
 	}
 }
 
-// overslept returns an RPC that waits and need not, and what it would do.
-func (t *trial) overslept() (r *modelRPC, why string) {
-	for _, r := range t.sleepers {
+// missedWakeup returns an RPC that waits although a pick would end the wait, and the result of that
+// pick.
+func (t *history) missedWakeup() (r *modelRPC, why string) {
+	for _, r := range t.waiting {
 		probe := *r
 		t.pick(&probe)
 		if probe.conn != nil {
@@ -106,48 +106,48 @@ func (t *trial) overslept() (r *modelRPC, why string) {
 }
 
 // probeAll makes an RPC to every cluster, routed or not.
-func (t *trial) probeAll() {
-	for _, c := range t.plane.clusters {
+func (t *history) probeAll() {
+	for _, c := range t.controlPlane.clusters {
 		r := t.newRPC(c.name, t.Rand.Uint64(), t.Rand.IntN(2) == 0)
-		if t.plane.sessions && t.Rand.IntN(2) == 0 {
+		if t.controlPlane.sessions && t.Rand.IntN(2) == 0 {
 			t.joinSession(r)
 		}
 		t.pick(r)
-		t.settle(r)
-		t.rest()
+		t.checkPicked(r)
+		t.drainEvents()
 	}
 	const most = 6
-	t.sleepers = t.sleepers[max(0, len(t.sleepers)-most):]
+	t.waiting = t.waiting[max(0, len(t.waiting)-most):]
 }
 
-// settle judges what became of an RPC's pick while everything is at rest, and
-// takes the RPC further.
-func (t *trial) settle(r *modelRPC) {
+// checkPicked checks the result of an RPC's pick while the balancer is at rest, and continues the
+// RPC.
+func (t *history) checkPicked(r *modelRPC) {
 	c := t.clusterNamed(r.cluster)
 	switch {
 	case r.waiting:
 		t.checkSession(r, c)
 		if c.routed && t.mustServe(c) && !t.hashes(c) && r.host == 0 {
-			t.Fatalf("%v waits, though an endpoint can be picked", r)
+			t.Fatalf("%v waits, want a connection: a priority of its cluster is READY", r)
 		}
-		t.sleepers = append(t.sleepers, r)
+		t.waiting = append(t.waiting, r)
 	case r.conn == nil:
 		if !c.routed || t.refused(r) {
 			return
 		}
 		if t.checkSession(r, c); t.mustServe(c) {
-			t.Fatalf("%v failed, though an endpoint can be picked: %v", r, r.err)
+			t.Fatalf("%v failed, want a connection, since a priority of its cluster is READY: %v", r, r.err)
 		}
 	default:
 		t.checkSession(r, c)
-		t.checkPick(r, c)
+		t.checkDestination(r, c)
 		switch t.Rand.IntN(8) {
 		case 0:
 			t.holding = append(t.holding, r)
 			return
 		}
 		if t.use(r); r.waiting {
-			t.sleepers = append(t.sleepers, r)
+			t.waiting = append(t.waiting, r)
 		} else if t.Rand.IntN(3) > 0 {
 			t.inFlight = t.inFlight[:len(t.inFlight)-1]
 			t.end(r, nil)
@@ -155,42 +155,42 @@ func (t *trial) settle(r *modelRPC) {
 	}
 }
 
-// checkPick checks where an RPC goes: to a connection that is READY, of an endpoint
-// that the configuration has and that does not drain, of no priority below one
-// that is READY (A56), unless it is the endpoint of its session (A75).
-func (t *trial) checkPick(r *modelRPC, c *planeCluster) {
+// checkDestination checks the connection that an RPC picked: it is READY, its endpoint is in the
+// configuration and does not drain, and no higher priority is READY (A56), unless it is the
+// endpoint of its session (A75).
+func (t *history) checkDestination(r *modelRPC, c *modelCluster) {
 	l := t.leafOf(r.conn.number)
 	switch {
 	case !c.routed || !slices.Contains(c.leaves, l):
-		t.Fatalf("%v went to %v, of cluster %s", r, r.conn, l.name)
-	case !l.sluggish && !r.conn.takesRPCs():
-		t.Fatalf("%v went to %v", r, r.conn)
-	case l.switched || l.sluggish:
-		return // an outgoing policy knows but its old list
+		t.Fatalf("%v picked %v, of cluster %s, to which it is not routed", r, r.conn, l.name)
+	case !l.slowPolicy && !r.conn.takesRPCs():
+		t.Fatalf("%v picked %v, want a READY connection", r, r.conn)
+	case l.switched || l.slowPolicy:
+		return // an outgoing policy has an old list of endpoints
 	}
 	at, e := c.find(r.conn.number)
 	switch {
 	case e == nil:
-		t.Fatalf("%v went to %v, which was removed", r, r.conn)
-	case e.Health == picker.Draining && !(l.lasting && t.isHost(r, e)):
-		t.Fatalf("%v went to %v, which drains", r, r.conn)
+		t.Fatalf("%v picked %v, whose endpoint was removed", r, r.conn)
+	case e.Health == picker.Draining && !(l.keepsSessions && t.isHost(r, e)):
+		t.Fatalf("%v picked %v, whose endpoint drains (A27)", r, r.conn)
 	case !delegates(&l.policy) && !t.usable(r.conn):
-		t.Fatalf("%v went to %v, whose health was not checked", r, r.conn)
+		t.Fatalf("%v picked %v, whose health check has not reported SERVING (A17)", r, r.conn)
 	case r.authority != t.authorityFor(e):
-		t.Fatalf("%v went to %v with the authority %q, of %v, want %q (A81)", r, r.conn, r.authority, e.Addr, t.authorityFor(e))
-	case t.plane.sessions && t.isHost(r, e):
+		t.Fatalf("%v picked %v with authority %q for endpoint %v, want %q (A81)", r, r.conn, r.authority, e.Addr, t.authorityFor(e))
+	case t.controlPlane.sessions && t.isHost(r, e):
 	default:
 		for i, p := range c.priorities() {
 			if i < at && t.isReady(p) {
-				t.Fatalf("%v went to %v of priority %d, though priority %d is READY (A56)", r, r.conn, at, i)
+				t.Fatalf("%v picked %v of priority %d, want priority %d, which is READY (A56)", r, r.conn, at, i)
 			}
 		}
 	}
 }
 
-// mustServe reports whether RPCs of the cluster are certain to find an endpoint:
-// its first priority that has not failed is READY.
-func (t *trial) mustServe(c *planeCluster) bool {
+// mustServe reports whether an RPC of the cluster must find an endpoint: the first priority that
+// has not failed is READY.
+func (t *history) mustServe(c *modelCluster) bool {
 	for _, p := range c.priorities() {
 		if t.isReady(p) {
 			return true
@@ -202,10 +202,9 @@ func (t *trial) mustServe(c *planeCluster) bool {
 	return false
 }
 
-// isReady reports whether a priority is READY as far as can be told from outside:
-// what others' policies make of their connections is theirs, and outlier
-// detection's ejections and subsets are not known.
-func (t *trial) isReady(p tier) bool {
+// isReady reports whether a priority is READY as far as the model knows. It does not know the
+// states of custom policies, nor ejections and subsets.
+func (t *history) isReady(p priorityView) bool {
 	if !p.transparent() {
 		return false
 	}
@@ -215,10 +214,10 @@ func (t *trial) isReady(p tier) bool {
 	})
 }
 
-// usable reports whether a connection can be picked: it is READY, and its server
-// SERVING if the cluster or the channel asks. Endpoints with several addresses, and other policies'
-// connections, are checked by gRPC.
-func (t *trial) usable(conn *modelConn) bool {
+// usable reports whether a connection can be picked: it is READY, and its server is SERVING if the
+// cluster or the channel checks health. gRPC checks endpoints with several addresses and the
+// connections of custom policies.
+func (t *history) usable(conn *modelConn) bool {
 	l := t.leafOf(conn.number)
 	if _, e := t.clusterOf(l).find(conn.number); e != nil && l.sentCheck > 0 && !multiAddressed(e) && !delegates(&l.sent) {
 		return conn.takesRPCs() && t.grpc.backends.reports(conn, healthCheck(l.sentCheck).Service)
@@ -226,10 +225,9 @@ func (t *trial) usable(conn *modelConn) bool {
 	return conn.takesRPCs() && (t.options.HealthCheckService == "" || conn.isHealthy())
 }
 
-// hasFailed reports whether a priority is in TRANSIENT_FAILURE for certain: it has
-// no endpoint, or all have failed since they were READY. Custom policies report that
-// later.
-func (t *trial) hasFailed(p tier) bool {
+// hasFailed reports whether a priority must be in TRANSIENT_FAILURE: it has no endpoint, or all
+// have failed since they were READY. Custom policies report failures later.
+func (t *history) hasFailed(p priorityView) bool {
 	if delegates(&p.leaf.Policy) && len(p.Localities) > 0 {
 		return false
 	}
@@ -253,26 +251,26 @@ func (t *trial) hasFailed(p tier) bool {
 	return true
 }
 
-// hashes reports whether RPCs of the cluster may wait for a certain endpoint.
-func (t *trial) hashes(c *planeCluster) bool {
-	return slices.ContainsFunc(c.leaves, func(l *planeLeaf) bool { return l.policy.Hashes() })
+// hashes reports whether RPCs of the cluster may wait for one endpoint.
+func (t *history) hashes(c *modelCluster) bool {
+	return slices.ContainsFunc(c.leaves, func(l *modelLeaf) bool { return l.policy.Hashes() })
 }
 
 // checkConns checks the SubConns that are open.
-func (t *trial) checkConns() {
+func (t *history) checkConns() {
 	byNumber := map[int]*modelConn{}
 	for _, conn := range t.grpc.open() {
 		l := t.leafOf(conn.number)
-		if l.switched || l.sluggish {
+		if l.switched || l.slowPolicy {
 			continue
 		}
 		c := t.clusterOf(l)
 		_, e := c.find(conn.number)
 		switch {
 		case !c.routed || e == nil:
-			t.Fatalf("%v is open, though its endpoint was removed", conn)
+			t.Fatalf("%v is open, want it shut down: its endpoint was removed", conn)
 		case byNumber[conn.number] != nil && !t.isReplacement(conn, byNumber[conn.number], e):
-			t.Fatalf("%v and %v are open", byNumber[conn.number], conn)
+			t.Fatalf("%v and %v are open, want one connection for an endpoint", byNumber[conn.number], conn)
 		}
 		byNumber[conn.number] = conn
 		if was, ok := t.drained[conn]; e.Health != picker.Draining || delegates(&l.policy) {
@@ -280,25 +278,24 @@ func (t *trial) checkConns() {
 		} else if !ok {
 			t.drained[conn] = conn.connects
 		} else if conn.connects > was {
-			t.Fatalf("%v was asked to connect, though its endpoint drains (A27-CLA-8)", conn)
+			t.Fatalf("%v was asked to connect, want no new connections to an endpoint that drains (A27-CLA-8)", conn)
 		}
 	}
 }
 
-// isReplacement reports whether a connection may be there to replace another of the
-// same endpoint's, after a change of TLS settings or, with auto_host_sni, of the hostname.
-func (t *trial) isReplacement(conn, old *modelConn, e *picker.Endpoint) bool {
+// isReplacement reports whether a connection may replace another one of the same endpoint, after a
+// change of the TLS settings or, with auto_host_sni, of the hostname.
+func (t *history) isReplacement(conn, old *modelConn, e *picker.Endpoint) bool {
 	return (t.options.ReconnectOnTLSChange || t.creds != nil) && e.Health != picker.Draining && !(t.usable(conn) && t.usable(old)) && t.leafOf(conn.number).sentTLS > 0
 }
 
-// checkSettings checks, in the calm, that no connection is made by TLS settings that
-// are not in force any more, if the channel does not want that, or by another hostname than
-// the endpoint's if the settings have demanded the hostname all the time.
-func (t *trial) checkSettings() {
+// checkSettings checks after convergence that no connection uses outdated TLS settings, if the
+// channel reconnects for them, or an outdated hostname, if the settings always required it.
+func (t *history) checkSettings() {
 	for _, conn := range t.grpc.open() {
 		_, e := t.clusterOf(t.leafOf(conn.number)).find(conn.number)
 		if t.options.ReconnectOnTLSChange && conn.takesRPCs() && e != nil && e.Health != picker.Draining && conn.settings < t.leafOf(conn.number).sentTLS {
-			t.Fatalf("%v is by TLS settings %d, and %d are in force", conn, conn.settings, t.leafOf(conn.number).sentTLS)
+			t.Fatalf("%v uses TLS settings %d, want %d", conn, conn.settings, t.leafOf(conn.number).sentTLS)
 		}
 		if e != nil {
 			t.checkHostname(conn, e)
@@ -306,12 +303,12 @@ func (t *trial) checkSettings() {
 	}
 }
 
-// mustBeShut checks that a balancer that was closed has left nothing.
-func (t *trial) mustBeShut(cc *modelChannel) {
+// checkShutDown checks that a closed balancer has closed its SubConns and streams.
+func (t *history) checkShutDown(cc *modelChannel) {
 	for _, conn := range cc.open() {
-		t.Fatalf("%v is left open", conn)
+		t.Fatalf("%v is open after Close", conn)
 	}
 	if cc.streams != 0 {
-		t.Fatalf("%d streams of load reports are left open", cc.streams)
+		t.Fatalf("%d streams of load reports are open after Close, want 0", cc.streams)
 	}
 }

@@ -17,19 +17,19 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file is how a history ends: calm weather, in which everything must come to
-// what it should be, and then the end of the channel.
+// This file has the end of a history: every connection attempt succeeds, the balancer must reach
+// the expected state, and the channel closes.
 
-// converge has every connection attempt succeed, and checks that the balancer comes
-// to where a fresh one would be.
-func (t *trial) converge() {
-	t.Logf("calm: every connection comes up")
-	for _, c := range t.plane.clusters {
+// checkConverged has every connection attempt succeed, and checks that the balancer reaches the
+// state of a new one.
+func (t *history) checkConverged() {
+	t.Logf("every connection attempt succeeds from now on")
+	for _, c := range t.controlPlane.clusters {
 		c.stale = true
 		for _, l := range c.leaves {
 			l.max = 1024
-			if l.policy.Custom != nil && (l.policy.Custom.Name == string(failing) || l.policy.Custom.Name == string(desperate)) {
-				l.policy.Custom = &picker.CustomPolicy{Name: string(prompt), Config: l.policy.Custom.Config}
+			if l.policy.Custom != nil && (l.policy.Custom.Name == string(failing) || l.policy.Custom.Name == string(needsAll)) {
+				l.policy.Custom = &picker.CustomPolicy{Name: string(immediate), Config: l.policy.Custom.Config}
 			}
 		}
 	}
@@ -37,83 +37,82 @@ func (t *trial) converge() {
 		t.end(r, nil)
 	}
 	t.inFlight = nil
-	t.landAll()
+	t.cancelIntercepted()
 	t.push()
-	t.heal()
-	const soon = 40 // seconds: a failover, an ejection, policies of others
+	t.restoreHealth()
+	const soon = 40 // seconds: a failover, an ejection, delays of custom policies
 	for s := 0; !t.served(); s++ {
 		if s == soon {
-			t.Fatalf("RPCs are not served within %d s of calm: %s", soon, t.unserved())
+			t.Fatalf("RPCs are not served after %d s in which every connection attempt succeeds, to clusters %s", soon, t.unserved())
 			return
 		}
 		kit.Pass(time.Second)
 	}
-	t.calm(lateness + tardiness) // RPCs may be served by what a policy said before
-	for _, c := range t.plane.clusters {
+	t.passConnecting(connDelay + stateDelay) // a policy may still serve with an earlier picker
+	for _, c := range t.controlPlane.clusters {
 		for _, l := range c.leaves {
-			l.switched, l.sluggish = false, false
+			l.switched, l.slowPolicy = false, false
 		}
 	}
-	t.calm(2*maxEjection + defaulted(t.options).FailoverTimeout)
+	t.passConnecting(2*maxEjection + defaulted(t.options).FailoverTimeout)
 	kit.Pass(defaulted(t.options).RetireAfter)
-	t.calm(2 * (lateness + tardiness))
-	for _, c := range t.plane.clusters {
-		t.checkCalm(c)
+	t.passConnecting(2 * (connDelay + stateDelay))
+	for _, c := range t.controlPlane.clusters {
+		t.checkCluster(c)
 		t.checkAttempts(c)
 	}
 	t.checkConns()
 	t.checkSettings()
 	t.checkLoads()
 	t.checkIdle()
-	for _, c := range t.plane.clusters {
-		t.eject(c)
+	for _, c := range t.controlPlane.clusters {
+		t.checkEjection(c)
 	}
-	t.calm(2 * maxEjection)
-	for _, c := range t.plane.clusters {
-		t.reconnect(c)
+	t.passConnecting(2 * maxEjection)
+	for _, c := range t.controlPlane.clusters {
+		t.checkReconnect(c)
 	}
-	for _, r := range t.sleepers {
+	for _, r := range t.waiting {
 		if c := t.clusterNamed(r.cluster); c.routed && c.chosen() >= 0 {
-			t.Fatalf("%v still waits", r)
+			t.Fatalf("%v still waits after convergence, want a connection", r)
 		}
 	}
 }
 
-// calm lets time pass in which connections come up as they are asked for.
-func (t *trial) calm(d time.Duration) {
+// passConnecting lets time pass while all connection attempts succeed.
+func (t *history) passConnecting(d time.Duration) {
 	for ; d > 0; d -= time.Second {
-		t.rise()
+		t.connectAll()
 		kit.Pass(time.Second)
 	}
-	t.rise()
+	t.connectAll()
 }
 
-// rise takes all SubConns as far as they come.
-func (t *trial) rise() {
+// connectAll moves all SubConns as far as they go.
+func (t *history) connectAll() {
 	for moved := true; moved; {
 		moved = false
-		t.rest()
+		t.drainEvents()
 		for _, c := range t.grpc.open() {
 			for c.state != connectivity.Ready && c.step(true) {
 				moved = true
 			}
 		}
 	}
-	t.wakeSleepers()
+	t.checkWaiting()
 }
 
-// served makes an RPC to every cluster and reports whether all that can be served
-// are.
-func (t *trial) served() bool {
-	t.rise()
+// served makes an RPC to every cluster, and reports whether all that can be served are.
+func (t *history) served() bool {
+	t.connectAll()
 	ok := true
-	for _, c := range t.plane.clusters {
+	for _, c := range t.controlPlane.clusters {
 		ok = t.takesRPCs(c) && ok
 	}
 	return ok
 }
 
-func (t *trial) takesRPCs(c *planeCluster) bool {
+func (t *history) takesRPCs(c *modelCluster) bool {
 	if !c.routed || c.chosen() < 0 {
 		return true
 	}
@@ -122,15 +121,15 @@ func (t *trial) takesRPCs(c *planeCluster) bool {
 	if r.conn == nil {
 		return false
 	}
-	if !t.used(r) {
+	if !t.tryUse(r) {
 		return false
 	}
 	t.end(r, nil)
 	return true
 }
 
-func (t *trial) unserved() (names []string) {
-	for _, c := range t.plane.clusters {
+func (t *history) unserved() (names []string) {
+	for _, c := range t.controlPlane.clusters {
 		if !t.takesRPCs(c) {
 			names = append(names, c.name)
 		}
@@ -138,35 +137,34 @@ func (t *trial) unserved() (names []string) {
 	return names
 }
 
-// chosen is the index of the priority that RPCs go to when everything can be
-// connected (A56): the first with an endpoint to pick. It is -1 if there is none.
-func (c *planeCluster) chosen() int {
-	return slices.IndexFunc(c.priorities(), tier.usable)
+// chosen is the index of the priority that RPCs use when every endpoint can be connected (A56): the
+// first with an endpoint to pick, or -1.
+func (c *modelCluster) chosen() int {
+	return slices.IndexFunc(c.priorities(), priorityView.usable)
 }
 
-// checkIdle checks that once all RPCs have ended no endpoint counts any, wherever they have
-// moved.
-func (t *trial) checkIdle() {
+// checkIdle checks that no endpoint counts any RPC in flight after all have ended.
+func (t *history) checkIdle() {
 	for _, r := range slices.Concat(t.inFlight, t.holding) {
 		t.end(r, nil)
 	}
 	t.inFlight, t.holding = nil, nil
 	for a, n := range t.counts {
 		if n != 0 {
-			t.Fatalf("the model has lost count of %v", a)
+			t.Fatalf("the model counts %d RPCs in flight of %v after all have ended", n, a)
 		}
 	}
 	if n := t.lb.InFlight(); n != 0 {
-		t.Fatalf("endpoints count %d RPCs in flight, and there are none", n)
+		t.Fatalf("endpoints count %d RPCs in flight, want 0", n)
 	}
 }
 
-// checkAttempts checks that attempts at an RPC go to different endpoints while there are any,
-// whatever the policy draws. Of a ring, only some are connected, and others' policies know
-// nothing of attempts.
-func (t *trial) checkAttempts(c *planeCluster) {
+// checkAttempts checks that the attempts of an RPC use different endpoints while there are any,
+// with any policy. Ring hash connects only some endpoints, and custom policies do not know the
+// attempts.
+func (t *history) checkAttempts(c *modelCluster) {
 	at := c.chosen()
-	if !c.routed || at < 0 || !t.plane.attempts {
+	if !c.routed || at < 0 || !t.controlPlane.attempts {
 		return
 	}
 	p := c.priorities()[at]
@@ -175,46 +173,46 @@ func (t *trial) checkAttempts(c *planeCluster) {
 	}
 	r, conns := t.newRPC(c.name, t.Rand.Uint64(), false), map[*modelConn]bool{}
 	for range hedged.MaxAttempts {
-		if t.pick(r); r.conn == nil || !t.used(r) {
-			t.Fatalf("attempt %d at %v has no connection in the calm: %v", r.made, r, r.err)
+		if t.pick(r); r.conn == nil || !t.tryUse(r) {
+			t.Fatalf("attempt %d of %v has no connection after convergence: %v", r.made, r, r.err)
 		}
 		conns[r.conn] = true
 		t.end(r, nil)
 	}
-	if want := min(hedged.MaxAttempts, p.usables()); r.attempts == nil || len(conns) != want {
-		t.Fatalf("%d attempts at %v went to %d endpoints, want %d", r.made, r, len(conns), want)
+	if want := min(hedged.MaxAttempts, p.usableEndpoints()); r.attemptCtx == nil || len(conns) != want {
+		t.Fatalf("%d attempts of %v picked %d endpoints, want %d", r.made, r, len(conns), want)
 	}
 }
 
-// checkCalm checks a cluster after a long calm: RPCs go to the priority that A56
-// chooses, it alone is connected, and all of its endpoints are that are to be.
-func (t *trial) checkCalm(c *planeCluster) {
+// checkCluster checks a cluster after convergence: RPCs use the priority that A56 chooses, no lower
+// one is connected, and all of its endpoints are connected.
+func (t *history) checkCluster(c *modelCluster) {
 	if !c.routed {
 		return
 	}
 	chosen, list := c.chosen(), c.priorities()
 	for range 4 {
 		r := t.newRPC(c.name, t.Rand.Uint64(), false)
-		for t.pick(r); r.waiting; t.pick(r) { // a ring's endpoint may be asleep
-			t.rise()
+		for t.pick(r); r.waiting; t.pick(r) { // the endpoint of a ring may be IDLE
+			t.connectAll()
 			if _, announced := t.grpc.seen(); announced == r.seen {
-				t.Fatalf("%v waits in the calm", r)
+				t.Fatalf("%v waits after convergence, want a connection", r)
 				return
 			}
 		}
 		switch {
 		case chosen < 0 && r.conn != nil:
-			t.Fatalf("%v went to %v, though there is no endpoint", r, r.conn)
+			t.Fatalf("%v picked %v, want an error: there is no endpoint", r, r.conn)
 		case chosen < 0:
 			continue
 		case r.conn == nil:
-			t.Fatalf("%v failed in the calm: %v", r, r.err)
+			t.Fatalf("%v failed after convergence: %v", r, r.err)
 		case list[chosen].find(r.conn.number) == nil:
-			t.Fatalf("%v went to %v, which is not of priority %d (A56)", r, r.conn, chosen)
+			t.Fatalf("%v picked %v, want an endpoint of priority %d (A56)", r, r.conn, chosen)
 		}
 		conn := r.conn
 		if t.use(r); r.waiting {
-			t.Fatalf("%v went to %v in the calm", r, conn)
+			t.Fatalf("%v picked %v after convergence, want a READY connection", r, conn)
 		}
 	}
 	if chosen < 0 {
@@ -225,7 +223,7 @@ func (t *trial) checkCalm(c *planeCluster) {
 		if l := t.leafOf(conn.number); slices.Contains(c.leaves, l) {
 			at, e := c.find(conn.number)
 			if e == nil || at > chosen {
-				t.Fatalf("%v is open after the time of retirement; RPCs go to priority %d", conn, chosen)
+				t.Fatalf("%v of a lower priority is open after its deactivation timer, want only priorities up to %d", conn, chosen)
 			}
 			connected[e] = conn.state == connectivity.Ready
 		}
@@ -237,30 +235,30 @@ func (t *trial) checkCalm(c *planeCluster) {
 	for _, loc := range p.Localities {
 		for _, e := range loc.Endpoints.All() {
 			if e.Health != picker.Draining && !connected[e] {
-				t.Fatalf("endpoint %v of priority %d was not connected in the calm", e.Addr, chosen)
+				t.Fatalf("endpoint %v of priority %d, which is in use, is not connected after convergence", e.Addr, chosen)
 			}
 		}
 	}
 }
 
-// finish closes the channel, and checks that nothing is left.
-func (t *trial) finish() {
+// closeAndCheck closes the channel, and checks that it has released everything.
+func (t *history) closeAndCheck() {
 	t.stop()
-	t.rest()
+	t.drainEvents()
 	for _, r := range slices.Concat(t.inFlight, t.holding) {
 		t.end(r, nil)
 	}
-	t.rest()
-	t.mustBeShut(t.grpc)
+	t.drainEvents()
+	t.checkShutDown(t.grpc)
 	if n := breakersInUse() - t.before.breakers; n > 0 {
-		t.Fatalf("%d circuit breakers are left", n)
+		t.Fatalf("%d circuit breakers are left after Close, want 0", n)
 	}
 	if n := int(livePolicies.Load()) - t.before.policies; n != 0 {
-		t.Fatalf("%d custom policies are left", n)
+		t.Fatalf("%d custom policies are open after Close, want 0", n)
 	}
 	for a, n := range t.counts {
 		if n != 0 {
-			t.Fatalf("the model has lost count of %v", a)
+			t.Fatalf("the model counts %d RPCs in flight of %v after all have ended", n, a)
 		}
 	}
 	for _, end := range t.ends {
@@ -270,47 +268,46 @@ func (t *trial) finish() {
 	was := t.grpc.actions
 	kit.Pass(time.Hour)
 	if t.grpc.actions != was {
-		t.Fatalf("the balancer goes on after Close")
+		t.Fatalf("balancer calls gRPC %d times after Close, want 0", t.grpc.actions-was)
 	}
 }
 
-// This file is what is tried once everything has come to rest: things that must
-// work whatever was before.
+// This file has checks after convergence, of behavior that must not depend on the history.
 
-// eject has all RPCs to one endpoint fail, and checks that outlier detection, if the
-// cluster has it, keeps it from getting more (A50), whoever picks.
-func (t *trial) eject(c *planeCluster) {
+// checkEjection has all RPCs to one endpoint fail, and checks that outlier detection, if the
+// cluster has it, ejects it (A50) with any policy.
+func (t *history) checkEjection(c *modelCluster) {
 	at := c.chosen()
 	if !c.routed || at < 0 {
 		return
 	}
 	p := c.priorities()[at]
 	policy := &p.leaf.Policy
-	if p.leaf.Outlier == nil || policy.Hashes() || policy.Kind == picker.PolicyPickFirst || policy.Subset > 0 || p.usables() < 2 {
+	if p.leaf.Outlier == nil || policy.Hashes() || policy.Kind == picker.PolicyPickFirst || policy.Subset > 0 || p.usableEndpoints() < 2 {
 		return
 	}
 	var bad *picker.Endpoint
 	for range 6 {
-		if bad = t.load(c, p, bad, 40); bad == nil {
+		if bad = t.sendRPCs(c, p, bad, 40); bad == nil {
 			return
 		}
 		kit.Pass(time.Second)
-		t.calm(tardiness)
-		if t.load(c, p, bad, 0) == nil {
+		t.passConnecting(stateDelay)
+		if t.sendRPCs(c, p, bad, 0) == nil {
 			return
 		}
 	}
-	t.Fatalf("endpoint %v of %s, all RPCs to which fail, gets RPCs for ever (A50)", bad.Addr, p.leaf.Name)
+	t.Fatalf("endpoint %v of %s, all RPCs to which fail, is not ejected (A50)", bad.Addr, p.leaf.Name)
 }
 
-// load makes n RPCs, or as many as it takes to see whether an endpoint is picked,
-// of which those to the bad endpoint fail; if there is none yet, it is that of the
-// first. It returns the bad endpoint if RPCs went there.
-func (t *trial) load(c *planeCluster, p tier, bad *picker.Endpoint, n int) (hit *picker.Endpoint) {
+// sendRPCs makes n RPCs, or enough to see whether an endpoint is picked if n is 0. RPCs to the bad
+// endpoint fail; if it is nil, it is the endpoint of the first. It returns the bad endpoint if it
+// was picked.
+func (t *history) sendRPCs(c *modelCluster, p priorityView, bad *picker.Endpoint, n int) (hit *picker.Endpoint) {
 	failing := n > 0
 	for range max(n, 20) {
 		r := t.newRPC(c.name, t.Rand.Uint64(), false)
-		if t.pick(r); r.conn == nil || !t.used(r) {
+		if t.pick(r); r.conn == nil || !t.tryUse(r) {
 			continue
 		}
 		e := p.find(r.conn.number)
@@ -329,9 +326,8 @@ func (t *trial) load(c *planeCluster, p tier, bad *picker.Endpoint, n int) (hit 
 	return hit
 }
 
-// used has the RPC use the connection that it was given, and reports whether it
-// could.
-func (t *trial) used(r *modelRPC) bool {
+// tryUse has the RPC use the connection that it picked, and reports whether it could.
+func (t *history) tryUse(r *modelRPC) bool {
 	if t.use(r); r.waiting {
 		return false
 	}
@@ -339,9 +335,9 @@ func (t *trial) used(r *modelRPC) bool {
 	return true
 }
 
-// reconnect loses the connections of a cluster, and checks that endpoints with
-// several addresses are connected in the order that the configuration has now (A61).
-func (t *trial) reconnect(c *planeCluster) {
+// checkReconnect loses the connections of a cluster, and checks that endpoints with several
+// addresses connect in the order of the current configuration (A61).
+func (t *history) checkReconnect(c *modelCluster) {
 	at := c.chosen()
 	if !c.routed || at < 0 {
 		return
@@ -355,16 +351,16 @@ func (t *trial) reconnect(c *planeCluster) {
 			conn.step(false)
 		}
 	}
-	t.rise()
+	t.connectAll()
 	for _, conn := range t.grpc.open() {
 		if e := p.find(conn.number); e != nil && conn.takesRPCs() && numberOf(e.Addr) != conn.number {
-			t.Fatalf("%v is connected anew, though the endpoint's first address is %v (A61)", conn, e.Addr)
+			t.Fatalf("%v is READY, want a connection to the first address %v of its endpoint (A61)", conn, e.Addr)
 		}
 	}
 }
 
-// usables is how many endpoints RPCs may go to.
-func (p tier) usables() (n int) {
+// usableEndpoints is the number of endpoints that RPCs may use.
+func (p priorityView) usableEndpoints() (n int) {
 	for _, l := range p.Localities {
 		for _, e := range l.Endpoints.All() {
 			if e.Health != picker.Draining {

@@ -26,7 +26,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// randomRetries draws a limit of a cluster's retries, or none.
+// randomRetries draws a limit of a cluster's retries, or nil.
 func randomRetries(rng *rand.Rand) *picker.RetryLimit {
 	if rng.IntN(4) == 0 {
 		return nil
@@ -34,51 +34,53 @@ func randomRetries(rng *rand.Rand) *picker.RetryLimit {
 	return &picker.RetryLimit{Percent: []float64{0, 20, 50, 100}[rng.IntN(4)], Min: rng.Uint32N(4)}
 }
 
-// volley is RPCs to a cluster all attempts of which fail, as the interceptor makes them. The
-// model knows of each whether the budget admits another attempt: it counts retries from their
-// back-off to their end, and what else is in flight (Envoy's retry_budget).
-type volley struct {
-	t       *trial
+// retryBurst is some RPCs to a cluster, all attempts of which fail, sent through the interceptors.
+// The model knows for each whether the budget admits another attempt: it counts retries from their
+// back-off to their end, and the other RPCs in flight (Envoy's retry_budget).
+type retryBurst struct {
+	t       *history
 	cluster string
-	leaf    *planeLeaf // that the RPCs go to
+	leaf    *modelLeaf // that the RPCs go to
 
-	mu     sync.Mutex // guards what follows, and the trial while the volley is under way
-	active int        // retries under way, by the model
-	rpcs   []*volleyRPC
-	astray bool // an attempt did not get to the leaf, so that another budget may count
-	wrong  string
+	mu          sync.Mutex // guards the fields below, and the history while the burst runs
+	active      int        // retries under way, by the model
+	rpcs        []*burstRPC
+	misdirected bool // an attempt did not get to the leaf, so that another budget may count
+	violation   string
 }
 
-// volleyRPC is one of its RPCs.
-type volleyRPC struct {
+// burstRPC is an RPC of a retryBurst.
+type burstRPC struct {
 	made     int  // attempts
-	panicsAt int  // the attempt in which the application panics; 0 is none
+	panicsAt int  // the attempt in which the application panics; 0 if no attempt does
 	admitted bool // another one, by the model
 	ended    bool
 }
 
-// volleys makes one to a cluster that is certain to be served.
-func (t *trial) volleys() { t.retried(t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))], false) }
+// retryBursts makes a burst to a cluster that must be served.
+func (t *history) retryBursts() {
+	t.runBurst(t.controlPlane.clusters[t.Rand.IntN(len(t.controlPlane.clusters))], false)
+}
 
-// panicInRetries has the application panic in retries, as servers recover it. They do not count as
-// retries under way afterwards.
-func (t *trial) panicInRetries() {
-	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
-	t.retried(c, true)
-	t.retried(c, false)
+// panicInRetries has the application panic in retries. A server recovers such a panic, and the
+// retries must no longer count as active.
+func (t *history) panicInRetries() {
+	c := t.controlPlane.clusters[t.Rand.IntN(len(t.controlPlane.clusters))]
+	t.runBurst(c, true)
+	t.runBurst(c, false)
 }
 
 // retried makes RPCs to a cluster that fail, and are retried.
-func (t *trial) retried(c *planeCluster, panics bool) {
-	if !c.routed || !t.plane.attempts || !t.mustServe(c) || t.hashes(c) {
+func (t *history) runBurst(c *modelCluster, panics bool) {
+	if !c.routed || !t.controlPlane.attempts || !t.mustServe(c) || t.hashes(c) {
 		return
 	}
-	t.landAll()
-	v := &volley{t: t, cluster: c.name}
+	t.cancelIntercepted()
+	v := &retryBurst{t: t, cluster: c.name}
 	n := 1 + t.Rand.IntN(8)
-	t.Logf("a volley of %d RPCs to %s, which fail", n, c.name)
+	t.Logf("%d RPCs to %s, all attempts of which fail", n, c.name)
 	for range n {
-		r := &volleyRPC{}
+		r := &burstRPC{}
 		if panics {
 			r.panicsAt = t.Rand.IntN(hedged.MaxAttempts + 1)
 		}
@@ -90,37 +92,37 @@ func (t *trial) retried(c *planeCluster, panics bool) {
 	synctest.Wait()
 	for _, r := range v.rpcs {
 		switch {
-		case v.wrong != "":
+		case v.violation != "":
 		case !r.ended:
-			v.wrong = "an RPC of a volley does not end"
-		case v.active != 0 && !v.astray:
-			v.wrong = "the model has lost count of retries"
+			v.violation = "an RPC all attempts of which fail does not end"
+		case v.active != 0 && !v.misdirected:
+			v.violation = fmt.Sprintf("the model counts %d retries after all RPCs have ended, want 0", v.active)
 		}
 	}
-	if v.wrong != "" {
-		t.Fatalf("%s", v.wrong)
+	if v.violation != "" {
+		t.Fatalf("%s", v.violation)
 	}
 }
 
 // run makes an RPC.
-func (v *volley) run(r *volleyRPC) {
+func (v *retryBurst) run(r *burstRPC) {
 	err := recovered(func() error {
 		return callAsIntercepted(v.t.lb, "/"+v.cluster+"/m", func(ctx context.Context, method string) error { return v.attempt(ctx, method, r) })
 	})
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	r.ended = true
-	if r.admitted && r.made < hedged.MaxAttempts && !v.astray {
-		v.accuse("an RPC of a volley ended after %d attempts, though the budget %+v of %s admits another, with %d retries under way: %v", r, err)
+	if r.admitted && r.made < hedged.MaxAttempts && !v.misdirected {
+		v.reportViolation("an RPC ended after %d attempts, want another one, which the retry budget %+v of %s admits with %d active retries: %v", r, err)
 	}
 }
 
 // attempt is one attempt, which fails at once.
-func (v *volley) attempt(ctx context.Context, method string, r *volleyRPC) error {
+func (v *retryBurst) attempt(ctx context.Context, method string, r *burstRPC) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if r.made++; r.made > 1 && !r.admitted && !v.astray {
-		v.accuse("an RPC of a volley made attempt %d, though the budget %+v of %s does not admit it, with %d retries under way: %v", r, nil)
+	if r.made++; r.made > 1 && !r.admitted && !v.misdirected {
+		v.reportViolation("an RPC made attempt %d, which the retry budget %+v of %s does not admit with %d active retries: %v", r, nil)
 	}
 	if r.admitted {
 		v.active--
@@ -132,7 +134,7 @@ func (v *volley) attempt(ctx context.Context, method string, r *volleyRPC) error
 	p, _ := v.t.grpc.seen()
 	res, err := p.Pick(balancer.PickInfo{FullMethodName: method, Ctx: ctx})
 	if err != nil {
-		v.astray = true
+		v.misdirected = true
 		return status.Error(codes.Unavailable, "no connection")
 	}
 	rpc := v.t.newRPC(v.cluster, 0, false)
@@ -144,18 +146,18 @@ func (v *volley) attempt(ctx context.Context, method string, r *volleyRPC) error
 	if v.leaf == nil {
 		v.leaf = l
 	}
-	v.astray = v.astray || v.leaf != l
+	v.misdirected = v.misdirected || v.leaf != l
 	failed := status.Error(codes.Unavailable, "failed")
 	account := account{l.name, l.service}
 	// The attempt has ended, by its Done, when the budget is asked.
-	rest := v.t.counts[account] - v.active
+	others := v.t.counts[account] - v.active
 	if rpc.account, rpc.reported = account, l.server != ""; v.t.counts[account] >= int(l.max) {
-		v.accuse("attempt %d of a volley was admitted beyond max_requests: %+v of %s, %d: %v", r, nil)
+		v.reportViolation("attempt %d was admitted beyond max_requests (A32), with the retry budget %+v of %s and %d active retries: %v", r, nil)
 	}
 	v.t.counts[account]++
 	v.t.release(rpc, balancer.DoneInfo{Err: failed, BytesSent: true})
 	if limit := l.sentRetries; r.made < hedged.MaxAttempts {
-		r.admitted = limit == nil || v.active < max(int(limit.Min), int(limit.Percent/100*float64(rest)))
+		r.admitted = limit == nil || v.active < max(int(limit.Min), int(limit.Percent/100*float64(others)))
 	}
 	if r.admitted {
 		v.active++
@@ -163,10 +165,10 @@ func (v *volley) attempt(ctx context.Context, method string, r *volleyRPC) error
 	return failed
 }
 
-// accuse notes what is wrong first.
-func (v *volley) accuse(format string, r *volleyRPC, err error) {
-	if v.wrong == "" && v.leaf != nil {
-		v.wrong = fmt.Sprintf(format, r.made, v.leaf.sentRetries, v.leaf.name, v.active, err)
+// reportViolation records the first violation.
+func (v *retryBurst) reportViolation(format string, r *burstRPC, err error) {
+	if v.violation == "" && v.leaf != nil {
+		v.violation = fmt.Sprintf(format, r.made, v.leaf.sentRetries, v.leaf.name, v.active, err)
 	}
 }
 
@@ -197,18 +199,18 @@ func callAsIntercepted(b *lb.Balancer, method string, attempt func(ctx context.C
 	return rpc.Unary(context.Background(), table, method, &emptypb.Empty{}, nil, nil, invoker)
 }
 
-// This file tests Envoy's consecutive_5xx, which ejects an endpoint after some RPCs in a row that were
-// sent and failed. The count starts from zero when the endpoint returns.
+// This file tests Envoy's consecutive_5xx, which ejects an endpoint after some RPCs in a row that
+// were sent and failed. The count starts from zero when the endpoint returns.
 
-// modelHost is what the model knows of an endpoint for outlier detection.
+// modelHost is the state of an endpoint for outlier detection, by the model.
 type modelHost struct {
 	failures int  // in a row until now
-	most     int  // in a row, since it was last looked at
-	ejected  bool // when it was last looked at
+	most     int  // in a row since the last check
+	ejected  bool // at the last check
 }
 
 // detectConsecutive has some clusters eject by consecutive failures, rather than by their percentage.
-func (p *plane) detectConsecutive(rng *rand.Rand) {
+func (p *controlPlane) detectConsecutive(rng *rand.Rand) {
 	for _, c := range p.clusters {
 		for _, l := range c.leaves {
 			if rng.IntN(2) == 0 {
@@ -220,7 +222,7 @@ func (p *plane) detectConsecutive(rng *rand.Rand) {
 }
 
 // hostOf returns the endpoint of a number, which may be that of its second address.
-func (t *trial) hostOf(number int) *modelHost {
+func (t *history) hostOf(number int) *modelHost {
 	l := t.leafOf(number)
 	base := l.first + (number-l.first)%(leafStride/2)
 	h := t.hosts[base]
@@ -231,9 +233,9 @@ func (t *trial) hostOf(number int) *modelHost {
 	return h
 }
 
-// countRun counts the end of an RPC. RPCs without a response count if they were sent and failed with
-// UNAVAILABLE or DEADLINE_EXCEEDED, or after per_try_timeout.
-func (t *trial) countRun(r *modelRPC, info balancer.DoneInfo) {
+// recordOutcome counts the end of an RPC. RPCs without a response count as failures if they were
+// sent and failed with UNAVAILABLE or DEADLINE_EXCEEDED, or after per_try_timeout.
+func (t *history) recordOutcome(r *modelRPC, info balancer.DoneInfo) {
 	h := t.hostOf(r.conn.number)
 	code := status.Code(info.Err)
 	switch {
@@ -247,12 +249,12 @@ func (t *trial) countRun(r *modelRPC, info balancer.DoneInfo) {
 
 // checkEjections checks that endpoints are ejected only after as many failures in a row as the
 // cluster configures.
-func (t *trial) checkEjections() {
+func (t *history) checkEjections() {
 	var ejected map[int]bool
-	for _, c := range t.plane.clusters {
+	for _, c := range t.controlPlane.clusters {
 		for _, l := range c.leaves {
 			if !c.routed || c.sent == nil || l.consecutive == 0 || !l.outlier {
-				l.judged = false
+				l.checked = false
 				continue
 			}
 			if ejected == nil {
@@ -261,21 +263,21 @@ func (t *trial) checkEjections() {
 			for n := range endpointsPerLeaf {
 				h := t.hostOf(l.first + n)
 				is := ejected[l.first+n] || ejected[l.first+n+leafStride/2]
-				if is && !h.ejected && l.judged && h.most < int(l.consecutive) {
-					t.Fatalf("%d of %s is ejected after %d failures in a row, consecutive_5xx is %d (Envoy)", l.first+n, l.name, h.most, l.consecutive)
+				if is && !h.ejected && l.checked && h.most < int(l.consecutive) {
+					t.Fatalf("endpoint %d of %s is ejected after %d failures in a row, want at least consecutive_5xx, which is %d", l.first+n, l.name, h.most, l.consecutive)
 				}
 				if h.ejected = is; is {
-					h.failures = 0 // at the latest when it returns
+					h.failures = 0 // it returns with 0 failures
 				}
 				h.most = h.failures
 			}
-			l.judged = true
+			l.checked = true
 		}
 	}
 }
 
 // ejected returns the numbers of the endpoints that are ejected by the status of the channel.
-func (t *trial) ejected() map[int]bool {
+func (t *history) ejected() map[int]bool {
 	m := map[int]bool{}
 	for _, c := range statusIn(t.lb, true).Clusters {
 		for _, l := range c.Leaves {
@@ -294,14 +296,14 @@ func (t *trial) ejected() map[int]bool {
 }
 
 // failUnsent makes RPCs that fail before they are sent, for example because there is no token. They
-// say nothing about the endpoint.
-func (t *trial) failUnsent() {
-	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+// are no evidence about the endpoint.
+func (t *history) failUnsent() {
+	c := t.controlPlane.clusters[t.Rand.IntN(len(t.controlPlane.clusters))]
 	n := 4 + t.Rand.IntN(12)
 	t.Logf("%d RPCs to %s fail before they are sent", n, c.name)
 	for range n {
 		r := t.newRPC(c.name, t.Rand.Uint64(), false)
-		if t.pick(r); r.conn != nil && t.used(r) {
+		if t.pick(r); r.conn != nil && t.tryUse(r) {
 			t.release(r, balancer.DoneInfo{Err: status.Error(codes.Unavailable, "there is no token")})
 		}
 	}
@@ -309,8 +311,8 @@ func (t *trial) failUnsent() {
 
 // failAfterReturn has RPCs to an endpoint fail until it is ejected, some of them later, and then a few
 // after its return, which do not eject it again.
-func (t *trial) failAfterReturn() {
-	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+func (t *history) failAfterReturn() {
+	c := t.controlPlane.clusters[t.Rand.IntN(len(t.controlPlane.clusters))]
 	if !c.routed || c.chosen() < 0 {
 		return
 	}
@@ -324,7 +326,7 @@ func (t *trial) failAfterReturn() {
 	fail := func(wanted int) (failed []*modelRPC) {
 		for range 60 {
 			r := t.newRPC(c.name, t.Rand.Uint64(), false)
-			if t.pick(r); r.conn == nil || !t.used(r) {
+			if t.pick(r); r.conn == nil || !t.tryUse(r) {
 				continue
 			}
 			e := p.find(r.conn.number)
@@ -348,7 +350,7 @@ func (t *trial) failAfterReturn() {
 		for _, r := range rpcs {
 			t.end(r, status.Error(codes.Unavailable, "failed"))
 		}
-		t.rest()
+		t.drainEvents()
 		t.checkEjections()
 	}
 	first := fail(threshold + late)
@@ -359,7 +361,7 @@ func (t *trial) failAfterReturn() {
 	}
 	for range maxEjection / time.Second {
 		kit.Pass(time.Second)
-		if t.rest(); !t.ejected()[numberOf(bad.Addr)] {
+		if t.drainEvents(); !t.ejected()[numberOf(bad.Addr)] {
 			break
 		}
 	}

@@ -33,8 +33,8 @@ func healthCheck(version int) *picker.HealthCheck {
 	return &picker.HealthCheck{Service: strconv.Itoa(version)}
 }
 
-// A backendHealth is what a backend reports for a service. Without health service, or without
-// streams to it, it ends all streams.
+// A backendHealth is the health that a backend reports for a service. A backend without a health
+// service, or that accepts no streams, ends all streams.
 type backendHealth int
 
 const (
@@ -140,7 +140,7 @@ func (h *modelHealth) endsStreams() bool {
 	return false
 }
 
-// change sets what a backend reports for a service.
+// change sets the health that a backend reports for a service.
 func (h *modelHealth) change(key healthKey, to backendHealth) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,8 +153,8 @@ func (h *modelHealth) wake() {
 	h.changed = make(chan struct{})
 }
 
-// end ends the streams of a connection, and reports whether there were any. The client opens others
-// while the connection is READY.
+// end ends the streams of a connection, and reports whether there were any. The client opens new
+// ones while the connection is READY.
 func (h *modelHealth) end(conn *modelConn) (any bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -175,15 +175,15 @@ func (h *modelHealth) reports(conn *modelConn, service string) bool {
 }
 
 // NewStream opens streams to the health service. Load reports out of band are never answered.
-func (m moody) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (m randomBackend) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	if h := m.conn.cc.backends; h != nil && strings.HasPrefix(method, "/grpc.health.v1.Health/") {
 		return h.watch(ctx, m.conn), nil
 	}
 	return m.silent.NewStream(ctx, desc, method, opts...)
 }
 
-// sicken changes what backends report about their health, or ends their streams.
-func (t *trial) sicken() {
+// changeHealth changes the health that backends report, or ends their streams.
+func (t *history) changeHealth() {
 	for range 1 + t.Rand.IntN(3) {
 		open := t.grpc.open()
 		if len(open) == 0 {
@@ -203,12 +203,12 @@ func (t *trial) sicken() {
 		if to == noStreams {
 			kit.Pass(lb.LossDelay)
 		}
-		t.glance()
+		t.pickUnsettled()
 	}
 }
 
-// heal has all backends report that they are SERVING, and waits for the client's backoff.
-func (t *trial) heal() {
+// restoreHealth has all backends report SERVING, and waits for the client's back-off.
+func (t *history) restoreHealth() {
 	h := t.grpc.backends
 	h.mu.Lock()
 	clear(h.now)

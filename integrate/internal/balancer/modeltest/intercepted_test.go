@@ -25,77 +25,77 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
 )
 
-// This file is RPCs as the interceptor makes them, attempt by attempt.
+// This file has RPCs that are sent through the interceptors, attempt by attempt.
 
-// A flight is an RPC as the interceptor makes it. It stays in flight through updates, and
-// while it makes further attempts.
-type flight struct {
-	cluster string
-	cancel  context.CancelFunc
-	asked   int // attempts that got as far as their pick
-	ended   bool
-	err     error
-	trip    *trip         // nil if its route is that of its cluster
-	nested  bool          // made with the context of an attempt
-	cancels bool          // its interceptor may cancel attempts
-	timed   bool          // its attempts end after tryTimeout
-	panics  bool          // in each attempt, because of the application
-	own     metadata.MD   // before its route's mutations
-	sends   []metadata.MD // that attempts may have sent, by those so far
-	header  metadata.MD   // of its response
+// An interceptedRPC is an RPC sent through the interceptors. It may outlive updates and make
+// several attempts.
+type interceptedRPC struct {
+	cluster    string
+	cancel     context.CancelFunc
+	picked     int // attempts that have started to pick
+	ended      bool
+	err        error
+	routed     *routedRPC    // nil if the RPC uses the route of its cluster
+	nested     bool          // made with the context of another RPC's attempt
+	cancels    bool          // its interceptor may cancel attempts
+	timed      bool          // its attempts end after tryTimeout
+	panics     bool          // in each attempt
+	ownHeaders metadata.MD   // before its route's mutations
+	sends      []metadata.MD // that attempts may send, as far as the model knows
+	header     metadata.MD   // of its response
 }
 
-// leg is an attempt of a flight.
-type leg struct {
-	of     *flight
-	ctx    context.Context
-	method string
-	rpc    *modelRPC // nil until it has picked
-	since  time.Time // when its time began
-	ended  time.Time // when it was canceled
-	timed  bool      // its time is limited
-	blind  bool      // there were no Plans when it began, so that its time began then
-	over   bool
-	end    chan error
-	id     string
+// attempt is an attempt of an interceptedRPC.
+type attempt struct {
+	of      *interceptedRPC
+	ctx     context.Context
+	method  string
+	rpc     *modelRPC // nil until it has picked
+	since   time.Time // when its time began
+	ended   time.Time // when it was canceled
+	timed   bool      // its time is limited
+	noPlans bool      // the balancer had no Plans when it began, so its time began then
+	over    bool
+	end     chan error
+	id      string
 
-	// Of a trip: what the endpoint is in a cookie, or "" if it cannot be, and whether the model
-	// is sure that the cookie says so.
+	// For a routedRPC: the endpoint as a cookie names it, or "" if there can be no cookie, and
+	// whether the cookie must be this one.
 	upstream string
 	sure     bool
 }
 
-// sky is the flights under way. What their goroutines say is taken in by trial.control.
-type sky struct {
-	flights []*flight
-	aloft   []*leg      // have picked
-	held    []*leg      // take their time before they pick
-	plans   func() bool // whether the balancer has Plans
+// tracker has the RPCs in flight. history.handleEvents handles the events of their goroutines.
+type tracker struct {
+	intercepted []*interceptedRPC
+	picked      []*attempt  // have picked
+	held        []*attempt  // will pick later
+	plans       func() bool // whether the balancer has Plans
 
-	mu       sync.Mutex // guards what follows, and the asked, ended and err of flights
-	arriving []*leg
-	legs     int // made so far
-	left     []*leg
-	landed   []*flight
+	mu       sync.Mutex // guards the fields below, and the fields picked, ended and err of RPCs
+	starting []*attempt
+	attempts int // made so far
+	canceled []*attempt
+	ended    []*interceptedRPC
 }
 
-// takeOff begins some flights.
-func (t *trial) takeOff() {
-	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
-	if !c.routed || len(t.sky.flights) > 20 {
+// startIntercepted starts some RPCs.
+func (t *history) startIntercepted() {
+	c := t.controlPlane.clusters[t.Rand.IntN(len(t.controlPlane.clusters))]
+	if !c.routed || len(t.tracker.intercepted) > 20 {
 		return
 	}
-	t.rest()
+	t.drainEvents()
 	n := 1 + t.Rand.IntN(6)
-	t.Logf("%d flights to %s", n, c.name)
+	t.Logf("%d intercepted RPCs to %s", n, c.name)
 	for range n {
-		t.launch(c.name)
+		t.startInterceptedRPC(c.name)
 	}
 }
 
-// launch begins a flight, and checks that it makes one attempt.
-func (t *trial) launch(cluster string) {
-	f := &flight{cluster: cluster, timed: t.plane.attempts && t.plane.tries, sends: []metadata.MD{mutated(nil, t.plane.headers)}}
+// startInterceptedRPC starts an RPC, and checks that it makes one attempt.
+func (t *history) startInterceptedRPC(cluster string) {
+	f := &interceptedRPC{cluster: cluster, timed: t.controlPlane.attempts && t.controlPlane.perTryTimeout, sends: []metadata.MD{mutated(nil, t.controlPlane.headers)}}
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
 	var reply any
@@ -103,46 +103,47 @@ func (t *trial) launch(cluster string) {
 		reply = &emptypb.Empty{} // may be hedged
 	}
 	table := t.lb.Table()
-	go t.sky.fly(ctx, f, table, reply)
+	go t.tracker.run(ctx, f, table, reply)
 	synctest.Wait()
-	t.sky.mu.Lock()
-	defer t.sky.mu.Unlock()
-	if f.ended || f.asked != 1 && !t.clusterNamed(cluster).asks() {
-		t.Fatalf("a flight to %s made %d attempts and ended %v: %v", cluster, f.asked, f.ended, f.err)
+	t.tracker.mu.Lock()
+	defer t.tracker.mu.Unlock()
+	if f.ended || f.picked != 1 && !t.clusterNamed(cluster).probesFirst() {
+		t.Fatalf("an RPC to %s made %d attempts (ended: %v, error %v), want 1 attempt in flight", cluster, f.picked, f.ended, f.err)
 	}
-	t.sky.flights = append(t.sky.flights, f)
+	t.tracker.intercepted = append(t.tracker.intercepted, f)
 }
 
-// panicInAttempt has the application panic in an attempt, which reaches the caller of the RPC.
-func (t *trial) panicInAttempt() {
-	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+// panicInAttempt has the application panic in an attempt. The panic must reach the caller of the
+// RPC.
+func (t *history) panicInAttempt() {
+	c := t.controlPlane.clusters[t.Rand.IntN(len(t.controlPlane.clusters))]
 	if !c.routed {
 		return
 	}
 	t.Logf("the application panics in an attempt at an RPC to %s", c.name)
-	f, table := &flight{cluster: c.name, panics: true}, t.lb.Table()
+	f, table := &interceptedRPC{cluster: c.name, panics: true}, t.lb.Table()
 	var reply any
 	if t.Rand.IntN(2) == 0 {
 		reply = &emptypb.Empty{} // may be hedged
 	}
-	go t.sky.fly(context.Background(), f, table, reply)
-	if synctest.Wait(); c.asks() {
+	go t.tracker.run(context.Background(), f, table, reply)
+	if synctest.Wait(); c.probesFirst() {
 		kit.Pass(time.Second)
 	}
-	t.sky.mu.Lock()
-	defer t.sky.mu.Unlock()
+	t.tracker.mu.Lock()
+	defer t.tracker.mu.Unlock()
 	if !f.ended || f.err != errPanic {
-		t.Fatalf("an RPC to %s in which the application panics has ended: %v, with %v", c.name, f.ended, f.err)
+		t.Fatalf("an RPC to %s whose attempt panics: ended %v, error %v, want the panic in its caller", c.name, f.ended, f.err)
 	}
 }
 
-// asks reports whether RPCs of the cluster ask endpoints for their load before they pick.
-func (c *planeCluster) asks() bool {
-	return slices.ContainsFunc(c.leaves, func(l *planeLeaf) bool { return l.sent.Prequal != nil && l.sent.Prequal.Synchronous > 0 })
+// probesFirst reports whether RPCs of the cluster probe endpoints before they pick.
+func (c *modelCluster) probesFirst() bool {
+	return slices.ContainsFunc(c.leaves, func(l *modelLeaf) bool { return l.sent.Prequal != nil && l.sent.Prequal.Synchronous > 0 })
 }
 
-// fly makes the RPC.
-func (s *sky) fly(ctx context.Context, f *flight, table *rpc.Table, reply any) {
+// run makes the RPC.
+func (s *tracker) run(ctx context.Context, f *interceptedRPC, table *rpc.Table, reply any) {
 	invoker := func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 		return s.attempt(ctx, method, f, opts)
 	}
@@ -157,26 +158,26 @@ func (s *sky) fly(ctx context.Context, f *flight, table *rpc.Table, reply any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.ended, f.err = true, err
-	s.landed = append(s.landed, f)
+	s.ended = append(s.ended, f)
 }
 
-// attempt is one attempt, which control has pick, and end unless it is canceled.
-func (s *sky) attempt(ctx context.Context, method string, f *flight, opts []grpc.CallOption) error {
+// attempt is one attempt. handleEvents has it pick and ends it, unless it is canceled.
+func (s *tracker) attempt(ctx context.Context, method string, f *interceptedRPC, opts []grpc.CallOption) error {
 	if f.panics {
 		panic(errPanic)
 	}
-	l := &leg{of: f, ctx: ctx, method: method, end: make(chan error, 1), since: time.Now(), blind: !s.plans()}
+	l := &attempt{of: f, ctx: ctx, method: method, end: make(chan error, 1), since: time.Now(), noPlans: !s.plans()}
 	s.mu.Lock()
-	f.asked++
-	s.legs++
-	l.id = strconv.Itoa(s.legs)
-	s.arriving = append(s.arriving, l)
+	f.picked++
+	s.attempts++
+	l.id = strconv.Itoa(s.attempts)
+	s.starting = append(s.starting, l)
 	s.mu.Unlock()
 	select {
 	case err := <-l.end:
 		for _, o := range opts {
 			if o, ok := o.(grpc.HeaderCallOption); ok && err == nil {
-				*o.HeaderAddr = metadata.Pairs("leg", l.id)
+				*o.HeaderAddr = metadata.Pairs("attempt", l.id)
 			}
 		}
 		return err
@@ -184,19 +185,19 @@ func (s *sky) attempt(ctx context.Context, method string, f *flight, opts []grpc
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		l.ended = time.Now()
-		s.left = append(s.left, l)
+		s.canceled = append(s.canceled, l)
 		return status.FromContextError(ctx.Err()).Err()
 	}
 }
 
-// control takes in what flights have done, and reports whether there was anything.
-func (t *trial) control() bool {
-	s := &t.sky
+// handleEvents handles the events of RPCs, and reports whether there were any.
+func (t *history) handleEvents() bool {
+	s := &t.tracker
 	s.mu.Lock()
-	arriving, left, landed := s.arriving, s.left, s.landed
-	s.arriving, s.left, s.landed = nil, nil, nil
+	starting, canceled, ended := s.starting, s.canceled, s.ended
+	s.starting, s.canceled, s.ended = nil, nil, nil
 	s.mu.Unlock()
-	for _, l := range left {
+	for _, l := range canceled {
 		t.checkTimeout(l)
 		if l.rpc != nil && !l.over {
 			l.rpc.lost = l.rpc.hedged && context.Cause(l.ctx) == rpc.ErrHedgeSuperseded && (!l.of.nested || l.of.cancels)
@@ -205,39 +206,39 @@ func (t *trial) control() bool {
 		}
 		l.over = true
 	}
-	for _, l := range arriving {
+	for _, l := range starting {
 		switch {
 		case l.over:
-		case l.of.trip != nil && t.Rand.IntN(2) == 0:
+		case l.of.routed != nil && t.Rand.IntN(2) == 0:
 			s.held = append(s.held, l)
 		default:
-			t.pickLeg(l)
+			t.pickAttempt(l)
 		}
 	}
-	for _, f := range landed {
-		i := slices.Index(s.flights, f)
+	for _, f := range ended {
+		i := slices.Index(s.intercepted, f)
 		if i < 0 {
 			continue
 		}
-		s.flights = slices.Delete(s.flights, i, i+1)
-		if f.trip != nil {
-			t.checkTrip(f)
+		s.intercepted = slices.Delete(s.intercepted, i, i+1)
+		if f.routed != nil {
+			t.checkCookie(f)
 		}
 	}
-	s.aloft = slices.DeleteFunc(s.aloft, func(l *leg) bool { return l.over })
-	return len(arriving)+len(left)+len(landed) > 0
+	s.picked = slices.DeleteFunc(s.picked, func(l *attempt) bool { return l.over })
+	return len(starting)+len(canceled)+len(ended) > 0
 }
 
-// pickLeg has an attempt pick. It does not wait.
-func (t *trial) pickLeg(l *leg) {
+// pickAttempt has an attempt pick. It does not wait.
+func (t *history) pickAttempt(l *attempt) {
 	p, _ := t.grpc.seen()
-	if l.of.trip != nil {
-		l.of.trip.legs[l.id] = l
+	if l.of.routed != nil {
+		l.of.routed.attempts[l.id] = l
 	}
 	t.checkSent(l)
 	res, err := p.Pick(balancer.PickInfo{FullMethodName: l.method, Ctx: l.ctx})
-	if err != nil && l.of.trip != nil {
-		t.follow(l, nil, err)
+	if err != nil && l.of.routed != nil {
+		t.checkRoutedPick(l, nil, err)
 	}
 	if err != nil {
 		if _, final := status.FromError(err); !final {
@@ -252,93 +253,93 @@ func (t *trial) pickLeg(l *leg) {
 		r.done = func(balancer.DoneInfo) {}
 	}
 	r.authority = strings.Join(res.Metadata[":authority"], ",")
-	l.rpc, l.timed = r, l.of.timed && (l.blind || t.lb.Table().Plans != nil)
-	if !l.blind {
+	l.rpc, l.timed = r, l.of.timed && (l.noPlans || t.lb.Table().Plans != nil)
+	if !l.noPlans {
 		l.since = time.Now()
 	}
-	if l.of.trip != nil {
-		t.follow(l, r.conn, nil)
+	if l.of.routed != nil {
+		t.checkRoutedPick(l, r.conn, nil)
 	}
 	if t.admit(r); r.conn.takesRPCs() {
-		t.sky.aloft = append(t.sky.aloft, l)
+		t.tracker.picked = append(t.tracker.picked, l)
 		return
 	}
 	t.release(r, balancer.DoneInfo{})
 	l.over = true
-	l.end <- status.Error(codes.Unavailable, "the connection is gone")
+	l.end <- status.Error(codes.Unavailable, "the connection was lost")
 }
 
-// landSome ends some attempts, and has some flights canceled.
-func (t *trial) landSome() {
-	t.Logf("some of %d attempts of %d flights end", len(t.sky.aloft), len(t.sky.flights))
-	held := t.sky.held
-	t.sky.held = nil
+// endSomeAttempts ends some attempts, and cancels some RPCs.
+func (t *history) endSomeAttempts() {
+	t.Logf("some of %d attempts of %d RPCs end", len(t.tracker.picked), len(t.tracker.intercepted))
+	held := t.tracker.held
+	t.tracker.held = nil
 	for _, l := range held {
 		if !l.over {
-			t.pickLeg(l)
+			t.pickAttempt(l)
 		}
 	}
-	t.rest()
-	for _, l := range t.sky.aloft {
+	t.drainEvents()
+	for _, l := range t.tracker.picked {
 		switch t.Rand.IntN(8) {
 		case 0, 1:
 		case 2:
 			l.of.cancel()
 		case 3:
-			t.land(l, status.Error(codes.Unavailable, "failed"))
+			t.endAttempt(l, status.Error(codes.Unavailable, "failed"))
 		case 4:
-			t.land(l, status.Error(codes.DeadlineExceeded, "failed"))
+			t.endAttempt(l, status.Error(codes.DeadlineExceeded, "failed"))
 		default:
-			t.land(l, nil)
+			t.endAttempt(l, nil)
 		}
 	}
 }
 
-// land ends an attempt.
-func (t *trial) land(l *leg, err error) {
+// endAttempt ends an attempt.
+func (t *history) endAttempt(l *attempt, err error) {
 	t.end(l.rpc, err)
 	l.over = true
 	l.end <- err
 }
 
-// checkTimeout checks that an attempt that was canceled has not exceeded the time of an attempt, and
-// not less than that if it was canceled for this.
-func (t *trial) checkTimeout(l *leg) {
+// checkTimeout checks that a canceled attempt has not exceeded per_try_timeout, and has reached it
+// if that was the reason.
+func (t *history) checkTimeout(l *attempt) {
 	if l.rpc == nil || l.of.nested {
 		return
 	}
 	age, cause := l.ended.Sub(l.since), context.Cause(l.ctx)
-	if exceeded := timedOut(l.ctx); exceeded && (age != tryTimeout || !l.timed && (l.of.trip == nil || !l.of.trip.unserved)) || l.timed && age > tryTimeout {
-		t.Fatalf("attempt %s of %s, limited: %v, is canceled after %v: %v", l.id, l.of.cluster, l.timed, age, cause)
+	if exceeded := timedOut(l.ctx); exceeded && (age != tryTimeout || !l.timed && (l.of.routed == nil || !l.of.routed.unserved)) || l.timed && age > tryTimeout {
+		t.Fatalf("attempt %s of %s is canceled after %v (%v), want per_try_timeout after %v: %v", l.id, l.of.cluster, age, cause, tryTimeout, l.timed)
 	}
 }
 
-// timedOut reports whether the time of an attempt is exceeded.
+// timedOut reports whether an attempt has exceeded per_try_timeout.
 func timedOut(ctx context.Context) bool {
 	cause := context.Cause(ctx)
 	return cause != nil && strings.Contains(cause.Error(), "per_try_timeout")
 }
 
-// checkTries checks that no attempt in flight has exceeded its time.
-func (t *trial) checkTries() {
-	for _, l := range t.sky.aloft {
+// checkTimeouts checks that no attempt in flight has exceeded per_try_timeout.
+func (t *history) checkTimeouts() {
+	for _, l := range t.tracker.picked {
 		if l.timed && time.Since(l.since) >= tryTimeout {
-			t.Fatalf("attempt %s of %s is in flight after %v", l.id, l.of.cluster, time.Since(l.since))
+			t.Fatalf("attempt %s of %s is in flight after %v, want per_try_timeout after %v", l.id, l.of.cluster, time.Since(l.since), tryTimeout)
 		}
 	}
 }
 
-// landAll has all flights canceled, after which no place is taken.
-func (t *trial) landAll() {
-	t.sky.cancel()
-	t.rest()
-	if n := len(t.sky.flights); n > 0 {
-		t.Fatalf("%d flights do not end with their contexts", n)
+// cancelIntercepted cancels all RPCs, after which none is in flight.
+func (t *history) cancelIntercepted() {
+	t.tracker.cancel()
+	t.drainEvents()
+	if n := len(t.tracker.intercepted); n > 0 {
+		t.Fatalf("%d RPCs are in flight after their contexts were canceled, want 0", n)
 	}
 }
 
-func (s *sky) cancel() {
-	for _, f := range s.flights {
+func (s *tracker) cancel() {
+	for _, f := range s.intercepted {
 		f.cancel()
 	}
 }

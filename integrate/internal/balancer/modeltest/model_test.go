@@ -42,8 +42,8 @@ import (
 //	end_test.go          the checks at the end, once every connection attempt succeeds
 //	priorities_test.go   an oracle of gRFC A56's priority policy
 
-// TestModel is the random model of everything: see ops and plane.mutate for what
-// happens in it, and audit, converge and finish for what a balancer promises.
+// TestModel runs the random model: ops and controlPlane.mutate are the events, and checkAll,
+// checkConverged and closeAndCheck the checks.
 func TestModel(t *testing.T) {
 	runs := 500
 	if testing.Short() {
@@ -51,58 +51,58 @@ func TestModel(t *testing.T) {
 	}
 	// Picks draw at random, and goroutines of custom policies take turns in any order.
 	m := kit.Model{Steps: 60, Retries: 4, Kind: kindOf, Run: func(k *kit.Trial) {
-		t := newTrial(k)
+		t := newHistory(k)
 		defer func() {
 			t.stop()
-			kit.Pass(time.Minute) // for those who finish in their own time
+			kit.Pass(time.Minute) // for goroutines that end later
 		}()
-		t.audit()
+		t.checkAll()
 		for range t.Steps() {
 			t.step()
 		}
-		t.converge()
-		t.finish()
+		t.checkConverged()
+		t.closeAndCheck()
 	}}
 	m.Test(t, runs)
 }
 
-// kindOf returns what failures of the same kind have in common: all but the numbers and
-// the states of SubConns.
+// kindOf returns the text that failures of the same kind share, without numbers and states of
+// SubConns.
 func kindOf(failure string) string { return details.ReplaceAllString(failure, "") }
 
 var details = regexp.MustCompile(`(?s)\d|to [ab]|"[ab]\d?\.\d+"|\([A-Z].*?\)|map\[.*?\]|\n.*`)
 
-// trial is one history under way: the control plane, gRPC's side, the balancer
-// between them, and the RPCs.
-type trial struct {
+// history is a running history: the control plane, gRPC's side, the balancer between them, and the
+// RPCs.
+type history struct {
 	*kit.Trial
-	plane   *plane
-	grpc    *modelChannel
-	lb      *lb.Balancer
-	source  resolver.Resolver
-	servers *loadServers
-	options integrate.Config
-	creds   credentials.TransportCredentials // of the channel; nil does not use xDS, as far as one can see
+	controlPlane *controlPlane
+	grpc         *modelChannel
+	lb           *lb.Balancer
+	source       resolver.Resolver
+	servers      *loadServers
+	options      integrate.Config
+	creds        credentials.TransportCredentials // of the channel; nil if the balancer cannot see xDS credentials
 
-	rpcs      int      // made so far
-	ends      []func() // of their contexts
-	sleepers  []*modelRPC
-	holding   []*modelRPC // have picked, and use it after the next step
-	inFlight  []*modelRPC
-	counts    map[account]int
-	loads     map[account]*loads // of RPCs that have ended, as they are to be reported
-	lossy     map[string]bool    // CDS clusters whose reports cannot be complete
-	published []*lb.PublishedCluster
-	sky       sky
-	drained   map[*modelConn]int // connects of SubConns when their endpoint was found draining
-	hosts     map[int]*modelHost
-	updating  bool // picks may use an earlier configuration than the latest
+	rpcs       int      // made so far
+	ends       []func() // of their contexts
+	waiting    []*modelRPC
+	holding    []*modelRPC // have picked, and use the connection after the next step
+	inFlight   []*modelRPC
+	counts     map[account]int
+	loads      map[account]*loads // expected reports of RPCs that have ended
+	incomplete map[string]bool    // CDS clusters whose reports cannot be complete
+	published  []*lb.PublishedCluster
+	tracker    tracker
+	drained    map[*modelConn]int // modelConn.connects when the endpoint began to drain
+	hosts      map[int]*modelHost
+	updating   bool // picks may use an earlier configuration than the latest
 
-	before struct{ breakers, policies int } // of other histories, which went wrong
+	before struct{ breakers, policies int } // left by other histories that failed
 }
 
-// randomOptions draws the options of the channel. Intervals of A56 that many trials
-// reach the end of find more than those of 15 minutes do.
+// randomOptions draws the options of the channel. Most histories have short intervals of A56, so
+// that timers fire often.
 func randomOptions(rng *rand.Rand) integrate.Config {
 	var o integrate.Config
 	if rng.IntN(16) > 0 {
@@ -116,97 +116,97 @@ func randomOptions(rng *rand.Rand) integrate.Config {
 	return o
 }
 
-func newTrial(k *kit.Trial) *trial {
+func newHistory(k *kit.Trial) *history {
 	rng := k.Rand
-	t := &trial{
-		Trial: k, plane: newPlane(rng), options: randomOptions(rng),
+	t := &history{
+		Trial: k, controlPlane: newControlPlane(rng), options: randomOptions(rng),
 		servers: &loadServers{sums: map[account]*loads{}},
-		counts:  map[account]int{}, loads: map[account]*loads{}, lossy: map[string]bool{}, drained: map[*modelConn]int{}, hosts: map[int]*modelHost{},
+		counts:  map[account]int{}, loads: map[account]*loads{}, incomplete: map[string]bool{}, drained: map[*modelConn]int{}, hosts: map[int]*modelHost{},
 	}
-	t.plane.detectConsecutive(rand.New(rand.NewPCG(k.Seed, 2)))
+	t.controlPlane.detectConsecutive(rand.New(rand.NewPCG(k.Seed, 2)))
 	if rng.IntN(2) == 0 {
 		t.creds = modelCredentials()
 	}
 	t.before.breakers, t.before.policies = breakersInUse(), int(livePolicies.Load())
 	t.start()
-	t.sayPlane()
+	t.logClusters()
 	return t
 }
 
-func (t *trial) sayPlane() {
-	for _, c := range t.plane.clusters {
+func (t *history) logClusters() {
+	for _, c := range t.controlPlane.clusters {
 		for _, l := range c.leaves {
 			t.Logf("    %v", l)
 		}
 	}
 }
 
-// start is a channel that leaves idle mode: another balancer, and the first
-// configuration.
-func (t *trial) start() {
-	t.grpc = &modelChannel{backends: newModelHealth(), settings: func(number int) int { return t.leafOf(number).sentTLS }, shake: t.handshake}
+// start is a channel that leaves idle mode: a new balancer, and the first configuration.
+func (t *history) start() {
+	t.grpc = &modelChannel{backends: newModelHealth(), settings: func(number int) int { return t.leafOf(number).sentTLS }, handshake: t.handshake}
 	t.lb, t.source = newModelBalancer(t.grpc, t.options, t.creds, t.servers.intercept)
-	t.grpc.called = t.lookFrom(t.lb)
+	t.grpc.onCallback = t.queryFrom(t.lb)
 	b := t.lb
-	t.sky.plans = func() bool { return b.Table().Plans != nil }
+	t.tracker.plans = func() bool { return b.Table().Plans != nil }
 	t.push()
 }
 
-// stop is a channel that goes idle, or is closed.
-func (t *trial) stop() {
-	t.sky.cancel()
+// stop is a channel that enters idle mode, or is closed.
+func (t *history) stop() {
+	t.tracker.cancel()
 	t.lb.Close()
 	t.source.Close()
 }
 
-// lend marks the SubConns whose policy in force has children.
-func (t *trial) lend() {
+// markDelegated marks the SubConns of policies with child balancers.
+func (t *history) markDelegated() {
 	for _, conn := range t.grpc.open() {
-		conn.lent = conn.lent || delegates(&t.leafOf(conn.number).sent)
+		conn.delegated = conn.delegated || delegates(&t.leafOf(conn.number).sent)
 	}
 }
 
 // push sends the configuration.
-func (t *trial) push() {
-	t.lend()
-	cfg := t.plane.config()
+func (t *history) push() {
+	t.markDelegated()
+	cfg := t.controlPlane.config()
 	t.lb.Update(cfg)
-	t.lend()
-	for _, c := range t.plane.clusters {
+	t.markDelegated()
+	for _, c := range t.controlPlane.clusters {
 		for _, l := range c.leaves {
-			t.lossy[l.name] = t.lossy[l.name] || l.moved
+			t.incomplete[l.name] = t.incomplete[l.name] || l.moved
 		}
 	}
 }
 
-// rest lets everything settle that does not wait for a timer of some length: what
-// gRPC says soon, and what the balancer has yet to publish.
-func (t *trial) rest() {
+// drainEvents waits until there is no work left except timers: calls that gRPC makes soon, and
+// updates that the balancer has yet to publish.
+func (t *history) drainEvents() {
 	for {
 		synctest.Wait()
 		switch {
 		case t.grpc.deliver():
 		case t.lb.IsPending():
 			kit.Pass(2 * lb.PublishPause)
-		case t.control():
+		case t.handleEvents():
 		default:
 			return
 		}
 	}
 }
 
-// loseReports notes that the RPCs in flight are not reported by those who began.
-func (t *trial) loseReports() {
+// markIncomplete records that the load of the RPCs in flight will not be reported, since the
+// reporter changes.
+func (t *history) markIncomplete() {
 	for a, n := range t.counts {
 		if n > 0 {
-			t.lossy[a.cluster] = true
+			t.incomplete[a.cluster] = true
 		}
 	}
 }
 
-// clusterNamed and leafOf find what a name or a number belongs to.
-func (t *trial) clusterNamed(name string) *planeCluster {
-	for _, c := range t.plane.clusters {
+// clusterNamed returns the cluster with a name.
+func (t *history) clusterNamed(name string) *modelCluster {
+	for _, c := range t.controlPlane.clusters {
 		if c.name == name {
 			return c
 		}
@@ -214,10 +214,10 @@ func (t *trial) clusterNamed(name string) *planeCluster {
 	return nil
 }
 
-// leafOf returns the leaf whose endpoints have numbers such as this one, whether or
-// not the configuration has the endpoint.
-func (t *trial) leafOf(number int) *planeLeaf {
-	for _, c := range t.plane.clusters {
+// leafOf returns the leaf with an endpoint number, whether or not the configuration has the
+// endpoint.
+func (t *history) leafOf(number int) *modelLeaf {
+	for _, c := range t.controlPlane.clusters {
 		for _, l := range c.leaves {
 			if k := number - l.first; k >= 0 && k < leafStride {
 				return l

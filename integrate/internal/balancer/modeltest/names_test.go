@@ -28,12 +28,12 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file is names: the hostnames of endpoints, which are the authority of RPCs if a route
-// says so (A81) and what servers are asked for in TLS handshakes if a cluster says so (A101).
+// This file tests the hostnames of endpoints, which are the authority of RPCs if a route requires
+// it (A81) and the server name in TLS handshakes if a cluster requires it (A101).
 
-// secured returns the TLS settings of a version. Every fourth is none, so that connections are
-// not secured; every other has servers asked for by the hostnames of endpoints.
-func (l *planeLeaf) secured(version int) *picker.TLS {
+// secured returns the TLS settings of a version. Every fourth is nil, so that connections are in
+// plain text; every other uses the hostnames of endpoints.
+func (l *modelLeaf) secured(version int) *picker.TLS {
 	if version%4 == 3 {
 		return nil
 	}
@@ -41,10 +41,10 @@ func (l *planeLeaf) secured(version int) *picker.TLS {
 }
 
 // rename gives an endpoint another hostname, or none.
-func (l *planeLeaf) rename(rng *rand.Rand, n int) { l.hostnames[n] = rng.IntN(4) }
+func (l *modelLeaf) rename(rng *rand.Rand, n int) { l.hostnames[n] = rng.IntN(4) }
 
 // nameEndpoint fills in its hostname.
-func (l *planeLeaf) nameEndpoint(e *picker.Endpoint, n int) {
+func (l *modelLeaf) nameEndpoint(e *picker.Endpoint, n int) {
 	version := l.hostnames[n]
 	if version == 0 {
 		return
@@ -55,12 +55,12 @@ func (l *planeLeaf) nameEndpoint(e *picker.Endpoint, n int) {
 	e.Extra.Hostname = fmt.Sprintf("host-%d-%d.sni", l.first+n, version)
 }
 
-// authorityFor is what RPCs to an endpoint are sent with, or "" for the channel's.
-func (t *trial) authorityFor(e *picker.Endpoint) string {
-	if t.plane.rewrites == rewriteByEndpoint {
+// authorityFor returns the authority of RPCs to an endpoint, or "" for the channel's.
+func (t *history) authorityFor(e *picker.Endpoint) string {
+	if t.controlPlane.rewrites == rewriteByEndpoint {
 		return hostname(e)
 	}
-	return t.plane.rewrites
+	return t.controlPlane.rewrites
 }
 
 const rewriteByEndpoint = "auto_host_rewrite"
@@ -71,7 +71,7 @@ func randomRewrite(rng *rand.Rand) string {
 }
 
 // rewrite sets the rewriting of a route.
-func (p *plane) rewrite(r *picker.Route) {
+func (p *controlPlane) rewrite(r *picker.Route) {
 	if r.AutoHostRewrite = p.rewrites == rewriteByEndpoint; !r.AutoHostRewrite {
 		r.Authority = p.rewrites
 	}
@@ -86,17 +86,17 @@ func modelCredentials() credentials.TransportCredentials {
 	return creds
 }
 
-// handshake begins the handshake of a connection as gRPC does, and checks that it is by what is
-// in force at that moment: whether it is secured, and whom it asks for.
-func (t *trial) handshake(conn *modelConn) {
+// handshake begins the handshake of a connection as gRPC does, and checks that it follows the
+// current settings: TLS or not, and the server name.
+func (t *history) handshake(conn *modelConn) {
 	l := t.leafOf(conn.number)
-	wire := &firstFlight{}
+	wire := &helloRecorder{}
 	target, ok := xdstls.TargetOf(conn.target)
 	if !ok {
-		t.Fatalf("the address of %v does not say how it is secured", conn)
+		t.Fatalf("the address of %v has no TLS settings", conn)
 	}
 	_, _, plain, _ := target.Handshake(context.Background(), wire)
-	asked := sniIn.FindString(string(wire.sent))
+	asked := sniPattern.FindString(string(wire.sent))
 	c := t.clusterOf(l)
 	if _, e := c.find(conn.number); e != nil {
 		conn.hostname = hostname(e)
@@ -104,53 +104,52 @@ func (t *trial) handshake(conn *modelConn) {
 	want := l.secured(l.sentTLS)
 	if want != nil && want.AutoHostName && t.creds == nil {
 		if plain || asked != "" {
-			t.Fatalf("the handshake of %v, whose hostname is not known, asks for %q, without TLS: %v", conn, asked, plain)
+			t.Fatalf("the handshake of %v, whose hostname is unknown, has server name %q, plain text: %v; want no server name and TLS", conn, asked, plain)
 		}
 		return
 	}
 	switch {
 	case plain != (want == nil):
-		t.Fatalf("the handshake of %v is without TLS: %v, its settings are %+v", conn, plain, want)
+		t.Fatalf("the handshake of %v is in plain text: %v, want settings %+v", conn, plain, want)
 	case want == nil:
 	case want.AutoHostName && conn.hostname != "" && asked != conn.hostname:
-		t.Fatalf("the handshake of %v asks for %q, want its hostname %q (A101)", conn, asked, conn.hostname)
+		t.Fatalf("the handshake of %v has server name %q, want its hostname %q (A101)", conn, asked, conn.hostname)
 	case !(want.AutoHostName && conn.hostname != "") && asked != want.ServerName:
-		t.Fatalf("the handshake of %v asks for %q, want %q", conn, asked, want.ServerName)
+		t.Fatalf("the handshake of %v has server name %q, want %q", conn, asked, want.ServerName)
 	}
 }
 
-// checkHostname checks that a connection is by the hostname that its endpoint has now, if the
-// settings that it was made by are in force and demand that (A101).
-func (t *trial) checkHostname(conn *modelConn, e *picker.Endpoint) {
+// checkHostname checks that a connection was made with the current hostname of its endpoint, if its
+// settings are current and require that (A101).
+func (t *history) checkHostname(conn *modelConn, e *picker.Endpoint) {
 	l := t.leafOf(conn.number)
 	now := l.secured(l.sentTLS)
 	if t.creds != nil && conn.takesRPCs() && e.Health != picker.Draining && conn.settings == l.sentTLS && now != nil && now.AutoHostName && conn.hostname != hostname(e) {
-		t.Fatalf("%v was made by the hostname %q, and its endpoint has %q (A101)", conn, conn.hostname, hostname(e))
+		t.Fatalf("%v uses hostname %q, want %q (A101)", conn, conn.hostname, hostname(e))
 	}
 }
 
-// sniIn finds the server that a ClientHello asks for.
-var sniIn = regexp.MustCompile(`[a-z][a-z0-9-]*\.sni`)
+// sniPattern matches the server name in a ClientHello.
+var sniPattern = regexp.MustCompile(`[a-z][a-z0-9-]*\.sni`)
 
-// firstFlight is a connection that takes what is sent first, and then fails.
-type firstFlight struct {
+// helloRecorder is a connection that keeps the bytes written to it, and fails.
+type helloRecorder struct {
 	net.Conn // nil
 	sent     []byte
 }
 
-func (f *firstFlight) Write(b []byte) (int, error) {
+func (f *helloRecorder) Write(b []byte) (int, error) {
 	f.sent = slices.Concat(f.sent, b)
-	return 0, errors.New("that is enough")
+	return 0, errors.New("the connection takes no bytes")
 }
 
-func (f *firstFlight) Close() error { return nil }
+func (f *helloRecorder) Close() error { return nil }
 
 // TestHostnames (A101): a change of an endpoint's hostname takes effect with the next handshake,
-// also of SubConns that were made before it. It touches no connection unless the cluster's
-// settings have auto_host_sni. Then the connection is replaced, and serves until its
-// replacement is READY.
+// also of SubConns that exist already. No connection is closed unless the cluster's settings have
+// auto_host_sni. Then the connection is replaced, and serves until its replacement is READY.
 func TestHostnames(t *testing.T) {
-	custom := picker.Policy{Kind: picker.PolicyCustom, Custom: &picker.CustomPolicy{Name: string(prompt), Config: []byte(`{}`)}}
+	custom := picker.Policy{Kind: picker.PolicyCustom, Custom: &picker.CustomPolicy{Name: string(immediate), Config: []byte(`{}`)}}
 	for _, policy := range []picker.Policy{{}, custom} {
 		for _, tls := range []*picker.TLS{nil, {SystemRoots: true, ServerName: "server.sni"}, {SystemRoots: true, AutoHostName: true}} {
 			for _, tt := range []struct {
@@ -185,7 +184,7 @@ func testHostname(t *testing.T, policy, after picker.Policy, tls *picker.TLS, no
 		b.Update(configOf(picker.Leaf{Policy: policy, TLS: tls, Priorities: []picker.Priority{p}}))
 		kit.Pass(lb.PublishPause)
 	}
-	settle := func() {
+	deliverAll := func() {
 		for range 5 {
 			for _, conn := range cc.open() {
 				for conn.state != connectivity.Ready && conn.step(true) {
@@ -203,16 +202,16 @@ func testHostname(t *testing.T, policy, after picker.Policy, tls *picker.TLS, no
 		}
 		return conns
 	}
-	// asks returns the name that a handshake of the SubConn asks for; empty without TLS.
-	asks := func(conn *modelConn) string {
+	// serverName returns the server name in a handshake of the SubConn, or "" without TLS.
+	serverName := func(conn *modelConn) string {
 		target, _ := xdstls.TargetOf(conn.target)
-		wire := &firstFlight{}
+		wire := &helloRecorder{}
 		_, _, _, _ = target.Handshake(context.Background(), wire)
-		return sniIn.FindString(string(wire.sent))
+		return sniPattern.FindString(string(wire.sent))
 	}
 
 	update(tls, nil, "0")
-	settle()
+	deliverAll()
 	first := serving()
 	if len(first) != 1 {
 		t.Fatalf("%d connections are READY, want 1", len(first))
@@ -226,17 +225,17 @@ func testHostname(t *testing.T, policy, after picker.Policy, tls *picker.TLS, no
 	if got := serving(); len(got) != 1 || got[0] != first[0] {
 		t.Fatalf("after the update the connections %v are READY, want %v", got, first[0])
 	}
-	settle()
+	deliverAll()
 	replaced := tls != nil && tls.AutoHostName
 	last := serving()
 	if len(last) != 1 || (last[0] != first[0]) != replaced {
-		t.Fatalf("in the end the connections %v are READY; %v is to be replaced: %v", last, first[0], replaced)
+		t.Fatalf("at the end the connections %v are READY, want %v replaced: %v", last, first[0], replaced)
 	}
 	if n := b.NamedConns(); n != len(cc.open()) {
-		t.Errorf("there are hostnames of %d connections, want %d", n, len(cc.open()))
+		t.Errorf("balancer keeps hostnames of %d connections, want %d", n, len(cc.open()))
 	}
 	update(&picker.TLS{SystemRoots: true, AutoHostName: true}, now, moved)
-	if got := asks(last[0]); got != now.Hostname {
-		t.Errorf("the next handshake asks for %q, want %q", got, now.Hostname)
+	if got := serverName(last[0]); got != now.Hostname {
+		t.Errorf("the next handshake has server name %q, want %q", got, now.Hostname)
 	}
 }

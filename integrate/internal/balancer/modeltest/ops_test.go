@@ -23,45 +23,44 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file is what can happen in a trial.
+// This file has the events of a history.
 
-// An op is something that can happen. It is drawn from t.Rand, so that the same
-// step is the same whatever steps were before.
+// An op is an event. It is drawn from t.Rand, so that a step is the same whatever steps precede it.
 type op struct {
 	odds int
-	do   func(t *trial)
+	do   func(t *history)
 }
 
 var ops = []op{
-	{30, (*trial).update},
-	{14, (*trial).wait},
-	{40, (*trial).connections},
-	{5, (*trial).outage},
-	{8, (*trial).recovery},
-	{5, (*trial).sicken},
-	{14, (*trial).traffic},
-	{3, (*trial).volleys},
-	{6, (*trial).takeOff},
-	{8, (*trial).depart},
-	{5, (*trial).landSome},
-	{6, (*trial).endSome},
-	{2, (*trial).exitIdle},
-	{1, (*trial).idleAndBack},
-	{1, (*trial).refuse},
+	{30, (*history).update},
+	{14, (*history).wait},
+	{40, (*history).connections},
+	{5, (*history).outage},
+	{8, (*history).recovery},
+	{5, (*history).changeHealth},
+	{14, (*history).traffic},
+	{3, (*history).retryBursts},
+	{6, (*history).startIntercepted},
+	{8, (*history).startRouted},
+	{5, (*history).endSomeAttempts},
+	{6, (*history).endSome},
+	{2, (*history).exitIdle},
+	{1, (*history).idleAndBack},
+	{1, (*history).failTarget},
 }
 
-// step takes the trial a step further.
-func (t *trial) step() {
-	t.happen(ops)
-	t.combine()
+// step runs one step of the history.
+func (t *history) step() {
+	t.runEvent(ops)
+	t.runCombined()
 	if t.grpc.backends.endsStreams() {
 		kit.Pass(lb.LossDelay) // the end of a stream is not reported before
 	}
-	t.audit()
+	t.checkAll()
 }
 
-// happen draws an event.
-func (t *trial) happen(ops []op) {
+// runEvent draws an event and runs it.
+func (t *history) runEvent(ops []op) {
 	odds := 0
 	for _, o := range ops {
 		odds += o.odds
@@ -75,17 +74,17 @@ func (t *trial) happen(ops []op) {
 	}
 }
 
-// update is a change of the configuration, or several at once.
-func (t *trial) update() {
+// update changes the configuration, once or several times.
+func (t *history) update() {
 	t.Logf("update:")
 	for range 1 + t.Rand.IntN(3) {
-		t.plane.mutate(t.Rand, t.Logf)
+		t.controlPlane.mutate(t.Rand, t.Logf)
 	}
 	t.push()
 }
 
-// wait lets time pass: a second or so, a failover, a retirement.
-func (t *trial) wait() {
+// wait lets time pass: about a second, a failover, a deactivation.
+func (t *history) wait() {
 	o := defaulted(t.options)
 	longest := []time.Duration{time.Second, 5 * time.Second, o.FailoverTimeout * 5 / 4, o.RetireAfter * 5 / 4}
 	d := time.Duration(t.Rand.Int64N(int64(longest[t.Rand.IntN(len(longest))])))
@@ -93,67 +92,66 @@ func (t *trial) wait() {
 	kit.Pass(d)
 }
 
-// connections takes a few SubConns a step further.
-func (t *trial) connections() {
+// connections moves a few SubConns to their next state.
+func (t *history) connections() {
 	for range 1 + t.Rand.IntN(4) {
 		if open := t.grpc.open(); len(open) > 0 {
 			c := open[t.Rand.IntN(len(open))]
 			was := c.state
 			if c.step(t.Rand.IntN(4) > 0) {
 				t.Logf("%v, was %v", c, was)
-				t.glance()
+				t.pickUnsettled()
 			}
 		}
 	}
 }
 
-// outage loses all connections, or lets all attempts fail.
-func (t *trial) outage() {
+// outage loses all connections, and has all connection attempts fail.
+func (t *history) outage() {
 	t.Logf("outage")
 	for _, c := range t.grpc.open() {
 		if c.state == connectivity.Ready || c.state == connectivity.Connecting {
 			c.step(false)
-			t.glance()
+			t.pickUnsettled()
 		}
 	}
 }
 
-// recovery lets nearly all connections come up that are asked for.
-func (t *trial) recovery() {
+// recovery has nearly all connection attempts succeed.
+func (t *history) recovery() {
 	t.Logf("recovery")
 	for range 3 {
 		for _, c := range t.grpc.open() {
 			if c.state != connectivity.Ready && t.Rand.IntN(10) > 0 {
 				c.step(true)
-				t.glance()
+				t.pickUnsettled()
 			}
 		}
 	}
 }
 
-// glance makes an RPC at once, while the balancer has not settled: it may go to a
-// connection that has just gone, or wait, but must be woken like any other.
-func (t *trial) glance() {
-	if t.Rand.IntN(2) > 0 || len(t.sleepers) > 10 {
+// pickUnsettled makes an RPC at once, while the balancer has work to do. The RPC may pick a
+// connection that was just lost, or wait, but must be woken like any other.
+func (t *history) pickUnsettled() {
+	if t.Rand.IntN(2) > 0 || len(t.waiting) > 10 {
 		return
 	}
-	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+	c := t.controlPlane.clusters[t.Rand.IntN(len(t.controlPlane.clusters))]
 	r := t.newRPC(c.name, t.Rand.Uint64(), true)
 	switch t.pick(r); {
 	case r.waiting:
-		t.sleepers = append(t.sleepers, r)
+		t.waiting = append(t.waiting, r)
 	case r.conn != nil:
 		t.holding = append(t.holding, r)
 	}
 	if t.Rand.IntN(8) == 0 {
-		t.glimpse()
+		t.queryUnsettled()
 	}
 }
 
-// traffic makes RPCs to one cluster, of which those to one endpoint fail more
-// often. Some stay in flight.
-func (t *trial) traffic() {
-	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+// traffic makes RPCs to one cluster. RPCs to one endpoint fail more often. Some stay in flight.
+func (t *history) traffic() {
+	c := t.controlPlane.clusters[t.Rand.IntN(len(t.controlPlane.clusters))]
 	bad := t.Rand.IntN(endpointsPerLeaf)
 	n := 1 + t.Rand.IntN(20)
 	t.Logf("%d RPCs to %s, endpoint %d is bad", n, c.name, bad)
@@ -167,18 +165,18 @@ func (t *trial) traffic() {
 
 // attempt makes an attempt at an RPC, and reports whether there is to be another one. Some
 // stay in flight.
-func (t *trial) attempt(r *modelRPC, bad int) (again bool) {
-	if t.pick(r); r.conn == nil || !t.used(r) {
+func (t *history) attempt(r *modelRPC, bad int) (mayRetry bool) {
+	if t.pick(r); r.conn == nil || !t.tryUse(r) {
 		return false
 	}
 	switch {
 	case t.Rand.IntN(8) == 0:
 		t.inFlight = append(t.inFlight, r)
-	case r.attempts != nil && t.Rand.IntN(4) == 0:
-		t.loses(r)
+	case r.attemptCtx != nil && t.Rand.IntN(4) == 0:
+		t.supersede(r)
 	case r.conn.number%10 == bad || t.Rand.IntN(8) == 0:
 		t.end(r, errors.New("failed"))
-		return r.again()
+		return r.mayRetry()
 	default:
 		t.end(r, nil)
 	}
@@ -186,7 +184,7 @@ func (t *trial) attempt(r *modelRPC, bad int) (again bool) {
 }
 
 // endSome ends some of the RPCs that are in flight.
-func (t *trial) endSome() {
+func (t *history) endSome() {
 	var left []*modelRPC
 	for _, r := range t.inFlight {
 		switch t.Rand.IntN(4) {
@@ -195,8 +193,8 @@ func (t *trial) endSome() {
 		case 1:
 			t.end(r, errors.New("failed"))
 		case 2:
-			if r.attempts != nil {
-				t.loses(r)
+			if r.attemptCtx != nil {
+				t.supersede(r)
 				continue
 			}
 			t.end(r, nil)
@@ -208,75 +206,76 @@ func (t *trial) endSome() {
 	t.inFlight = left
 }
 
-func (t *trial) exitIdle() {
+func (t *history) exitIdle() {
 	t.Logf("ExitIdle")
 	t.lb.ExitIdle()
 }
 
-// idleAndBack has the channel go idle, once it has no RPCs, and come back: gRPC
-// closes the balancer and builds another.
-func (t *trial) idleAndBack() {
+// idleAndBack has the channel enter idle mode, once it has no RPCs, and leave it: gRPC closes the
+// balancer and builds a new one.
+func (t *history) idleAndBack() {
 	t.Logf("idle and back")
-	t.landAll()
-	t.sleepers = nil
+	t.cancelIntercepted()
+	t.waiting = nil
 	for _, r := range slices.Concat(t.inFlight, t.holding) {
 		t.end(r, nil)
 	}
 	t.inFlight, t.holding = nil, nil
 	old := t.grpc
 	t.stop()
-	t.rest()
-	t.mustBeShut(old)
-	t.handOver()
+	t.drainEvents()
+	t.checkShutDown(old)
+	t.changeEnvironment()
 	t.start()
 }
 
-// refuse has the target fail, and come back with the next update.
-func (t *trial) refuse() {
+// failTarget has the target fail, and return with the next update.
+func (t *history) failTarget() {
 	t.Logf("the target fails")
 	t.lb.ResolverError(errors.New("no such target"))
-	t.rest()
-	t.loseReports()
+	t.drainEvents()
+	t.markIncomplete()
 	if t.Rand.IntN(2) == 0 {
 		t.probeAll()
 	}
-	for _, c := range t.plane.clusters {
+	for _, c := range t.controlPlane.clusters {
 		c.sent = nil
 	}
 	t.push()
 }
 
-// This file has events in which several features meet.
+// Some events combine several features.
 
-// combinedEvents follow some steps. They draw from a source of their own, so that they do not change
-// what other events draw.
+// combinedEvents follow some steps. They draw from a separate source, so that they do not change
+// the draws of other events.
 var combinedEvents = []op{
-	{4, (*trial).cut},
-	{4, (*trial).updateWithoutPause},
-	{3, (*trial).interleaveSessions},
-	{3, (*trial).failUnsent},
-	{3, (*trial).failAfterReturn},
-	{2, (*trial).panicInRetries},
-	{1, (*trial).panicInAttempt},
+	{4, (*history).resetConnections},
+	{4, (*history).updateWithoutPause},
+	{3, (*history).interleaveSessions},
+	{3, (*history).failUnsent},
+	{3, (*history).failAfterReturn},
+	{2, (*history).panicInRetries},
+	{1, (*history).panicInAttempt},
 }
 
-// combine has one of combinedEvents happen, or none.
-func (t *trial) combine() {
+// runCombined runs one of combinedEvents, or does nothing.
+func (t *history) runCombined() {
 	own := t.Rand
 	t.Rand = rand.New(rand.NewPCG(t.Step, 1))
 	if t.Rand.IntN(3) == 0 {
-		t.rest()
-		t.happen(combinedEvents)
+		t.drainEvents()
+		t.runEvent(combinedEvents)
 	}
 	t.Rand = own
 }
 
-// cut resets the connections to the priority in use of a cluster. As with real peers, the streams of
-// health checks end before gRPC reports that the connections are lost. Until the connections have
-// failed to reconnect, the priority is CONNECTING: RPCs wait, and neither fail (A17: a health check
-// is part of the connection that it is made on) nor go to another priority (A56).
-func (t *trial) cut() {
-	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+// resetConnections resets the connections to the priority in use of a cluster. As with real peers,
+// the streams of health checks end before gRPC reports that the connections are lost. Until the
+// connections have failed to reconnect, the priority is CONNECTING: RPCs wait; they do not fail
+// (A17: a health check is part of the connection that it is made on) and use no other priority
+// (A56).
+func (t *history) resetConnections() {
+	c := t.controlPlane.clusters[t.Rand.IntN(len(t.controlPlane.clusters))]
 	if !c.routed || !t.mustServe(c) || t.hashes(c) {
 		return
 	}
@@ -301,12 +300,12 @@ func (t *trial) cut() {
 		conn.step(false)
 	}
 	t.checkReconnecting(c, at)
-	t.rest()
+	t.drainEvents()
 	t.checkReconnecting(c, at)
 }
 
-// firstReady returns the index of the first priority that is READY for certain.
-func (t *trial) firstReady(c *planeCluster) int {
+// firstReady returns the index of the first priority that must be READY.
+func (t *history) firstReady(c *modelCluster) int {
 	for i, p := range c.priorities() {
 		if t.isReady(p) {
 			return i
@@ -316,45 +315,45 @@ func (t *trial) firstReady(c *planeCluster) int {
 }
 
 // checkReconnecting makes an RPC to a cluster that has just lost the connections of a priority.
-func (t *trial) checkReconnecting(c *planeCluster, priority int) {
+func (t *history) checkReconnecting(c *modelCluster, priority int) {
 	r := t.newRPC(c.name, t.Rand.Uint64(), false)
 	switch t.pick(r); {
 	case r.waiting:
-		t.sleepers = append(t.sleepers, r)
+		t.waiting = append(t.waiting, r)
 	case r.conn != nil:
 		t.holding = append(t.holding, r)
 		if at, _ := c.find(r.conn.number); at > priority {
-			t.Fatalf("%v went to %v of priority %d, while the endpoints of priority %d reconnect (A56)", r, r.conn, at, priority)
+			t.Fatalf("%v picked %v of priority %d, want it to wait while priority %d is CONNECTING (A56)", r, r.conn, at, priority)
 		}
 	case !t.refused(r):
-		t.Fatalf("%v failed while the endpoints of priority %d reconnect (A17): %v", r, priority, r.err)
+		t.Fatalf("%v failed, want it to wait while priority %d is CONNECTING (A17): %v", r, priority, r.err)
 	}
 }
 
-// updateWithoutPause sends several updates at once, most of which change the EDS service name of one
-// cluster, while RPCs pick. Picks use the first of the configurations until the others are published,
-// and custom policies hear of none until then.
-func (t *trial) updateWithoutPause() {
+// updateWithoutPause sends several updates at once, most of which change the EDS service name of
+// one cluster, while RPCs pick. Picks use the first of the configurations until the later ones are
+// published, and custom policies receive none until then.
+func (t *history) updateWithoutPause() {
 	t.Logf("updates without a pause:")
-	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+	c := t.controlPlane.clusters[t.Rand.IntN(len(t.controlPlane.clusters))]
 	l := c.leaves[t.Rand.IntN(len(c.leaves))]
 	if c.routed && t.Rand.IntN(3) == 0 {
 		t.Logf("%s: a custom policy, whose endpoints connect", l.name)
-		l.policy, c.stale = picker.Policy{Kind: picker.PolicyCustom, Flat: true, Custom: &picker.CustomPolicy{Name: string(prompt), Config: json.RawMessage(`{}`)}}, true
+		l.policy, c.stale = picker.Policy{Kind: picker.PolicyCustom, Flat: true, Custom: &picker.CustomPolicy{Name: string(immediate), Config: json.RawMessage(`{}`)}}, true
 		t.push()
-		t.rise()
+		t.connectAll()
 	}
 	limits := map[string]uint32{} // the highest max_requests that may be in force
 	defer holdPolicies()()
 	t.push()
 	for range 1 + t.Rand.IntN(3) {
-		for _, c := range t.plane.clusters {
+		for _, c := range t.controlPlane.clusters {
 			for _, l := range c.leaves {
 				limits[l.name] = max(limits[l.name], l.max)
 			}
 		}
 		if t.Rand.IntN(4) == 0 {
-			t.plane.mutate(t.Rand, t.Logf)
+			t.controlPlane.mutate(t.Rand, t.Logf)
 		} else {
 			l.service, c.stale = map[string]string{"s0": "s1", "s1": "s0"}[l.service], true
 			t.Logf("%s: EDS service %s", l.name, l.service)
@@ -363,7 +362,7 @@ func (t *trial) updateWithoutPause() {
 		for range 1 + t.Rand.IntN(4) {
 			to := c
 			if t.Rand.IntN(4) == 0 {
-				to = t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+				to = t.controlPlane.clusters[t.Rand.IntN(len(t.controlPlane.clusters))]
 			}
 			t.pickDuringUpdate(to, limits)
 		}
@@ -371,12 +370,12 @@ func (t *trial) updateWithoutPause() {
 }
 
 // pushUnderPicks sends the configuration while another goroutine makes RPCs to a cluster.
-func (t *trial) pushUnderPicks(c *planeCluster) {
+func (t *history) pushUnderPicks(c *modelCluster) {
 	for _, l := range c.leaves {
-		t.lossy[l.name] = true // the model does not know where these RPCs go
+		t.incomplete[l.name] = true // the model does not know the endpoints of these RPCs
 	}
 	p, _ := t.grpc.seen()
-	begun, stop, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	started, stop, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for i := 0; ; i++ {
@@ -384,7 +383,7 @@ func (t *trial) pushUnderPicks(c *planeCluster) {
 				res.Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
 			}
 			if i == 0 {
-				close(begun)
+				close(started)
 			}
 			select {
 			case <-stop:
@@ -393,7 +392,7 @@ func (t *trial) pushUnderPicks(c *planeCluster) {
 			}
 		}
 	}()
-	<-begun
+	<-started
 	t.push()
 	close(stop)
 	<-done
@@ -401,7 +400,7 @@ func (t *trial) pushUnderPicks(c *planeCluster) {
 
 // pickDuringUpdate makes an RPC, which counts for the circuit breaker of exactly one EDS service of
 // its cluster: that of the configuration that its pick used (A32).
-func (t *trial) pickDuringUpdate(c *planeCluster, limits map[string]uint32) {
+func (t *history) pickDuringUpdate(c *modelCluster, limits map[string]uint32) {
 	before := t.breakers()
 	r := t.newRPC(c.name, t.Rand.Uint64(), t.Rand.IntN(2) == 0)
 	t.updating = true
@@ -416,26 +415,26 @@ func (t *trial) pickDuringUpdate(c *planeCluster, limits map[string]uint32) {
 		case d == 1 && a.cluster == r.account.cluster:
 			counted = append(counted, a)
 		case d != 0:
-			t.Fatalf("%v went to %v, and changes the RPCs in flight of %v by %d (A32)", r, r.conn, a, d)
+			t.Fatalf("%v picked %v and changes the RPCs in flight of %v by %d, want 0 (A32)", r, r.conn, a, d)
 		}
 	}
 	if len(counted) != 1 {
-		t.Fatalf("%v went to %v, and counts in %d circuit breakers, want 1 (A32)", r, r.conn, len(counted))
+		t.Fatalf("%v picked %v and counts in %d circuit breakers, want 1 (A32)", r, r.conn, len(counted))
 	}
 	t.counts[r.account]--
 	r.account = counted[0]
 	t.counts[r.account]++
 	if n, most := t.counts[r.account], limits[r.account.cluster]; n > int(max(most, t.leafOf(r.conn.number).max)) {
-		t.Fatalf("%v is one of %d RPCs in flight of %v, max_requests is %d (A32)", r, n, r.account, most)
+		t.Fatalf("%v is one of %d RPCs in flight of %v, want at most max_requests, which is %d (A32)", r, n, r.account, most)
 	}
 	t.holding = append(t.holding, r)
 }
 
 // breakers returns the RPCs in flight by the circuit breakers of this history's clusters.
-func (t *trial) breakers() map[account]int {
+func (t *history) breakers() map[account]int {
 	m := map[account]int{}
 	counters.Breakers(func(cluster, service string, b *counters.Breaker) {
-		for _, c := range t.plane.clusters {
+		for _, c := range t.controlPlane.clusters {
 			for _, l := range c.leaves {
 				if l.realName == cluster {
 					m[account{l.name, service}] = int(b.InFlight())
@@ -447,7 +446,7 @@ func (t *trial) breakers() map[account]int {
 }
 
 // checkBreakers checks that each circuit breaker counts the RPCs in flight that it has admitted (A32).
-func (t *trial) checkBreakers() {
+func (t *history) checkBreakers() {
 	got := t.breakers()
 	for a, n := range got {
 		if n != t.counts[a] {

@@ -22,77 +22,77 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// plane is the control plane of the random model: what it would have clients do,
-// in terms that are easy to change, and the configuration that comes of it.
-type plane struct {
-	clusters []*planeCluster
-	sessions bool                    // RPCs may belong to sessions (A55)
-	attempts bool                    // RPCs are hedged, and their attempts avoid endpoints that were tried
-	tries    bool                    // attempts have a limited time instead
-	rewrites string                  // of authorities: by endpoint (A81), or a literal (A111); empty is none
-	headers  *picker.HeaderMutations // of the routes of clusters
-	// crossing are the routes of trips, as they are to be and as they were sent.
-	crossing, sentCrossing []crossroad
-	servers                []string // that load can be reported to, by their keys
-	number                 int64    // tells its CDS clusters from those of other histories: the process shares their breakers
+// controlPlane is the control plane of the random model: the current settings, in terms that are
+// easy to change, and the configuration that follows from them.
+type controlPlane struct {
+	clusters      []*modelCluster
+	sessions      bool                    // RPCs may belong to sessions (A55)
+	attempts      bool                    // RPCs are hedged, and their attempts avoid endpoints that were tried
+	perTryTimeout bool                    // attempts have a per_try_timeout instead
+	rewrites      string                  // of authorities: by endpoint (A81), or a literal (A111); or empty
+	headers       *picker.HeaderMutations // of the routes of clusters
+	// The routes that routedRPCs use, as they are now and as they were sent.
+	sharedRoutes, sentRoutes []randomRoute
+	servers                  []string // that load can be reported to, by their keys
+	number                   int64    // distinguishes its CDS clusters from the clusters of other histories, since the process shares their breakers
 }
 
-var planes atomic.Int64
+var controlPlanes atomic.Int64
 
-// planeCluster is a cluster that routes name, or have named.
-type planeCluster struct {
+// modelCluster is a cluster that routes name or have named.
+type modelCluster struct {
 	name   string
 	routed bool
-	leaves []*planeLeaf // more than one is an aggregate
+	leaves []*modelLeaf // more than one is an aggregate
 	sent   *picker.Cluster
 	stale  bool // something may have changed since it was sent
 }
 
-// planeLeaf is a CDS cluster and its endpoints, which have numbers from first.
-type planeLeaf struct {
-	name, realName  string
-	service, server string
-	first           int
-	policy, sent    picker.Policy // as it is to be, and as it was sent
-	clients         uint32        // of the own fleet in the own zone: see origin
-	max             uint32
-	retries         *picker.RetryLimit // as it is to be
-	sentRetries     *picker.RetryLimit // as it was sent
-	outlier         bool
-	consecutive     uint32 // failures that eject, in place of their percentage; 0 is none
-	judged          bool   // checkEjections has seen it since it detects outliers
-	several         bool   // every third endpoint has two addresses
-	swapped         bool   // in the other order
-	check           int    // the health check, as it is to be: see healthCheck
-	sentCheck       int    // as it was sent
-	lasting         bool   // sessions stay with endpoints that drain
-	hollow          bool   // a priority 0 without endpoints comes first
-	spots           map[int]spot
-	vacant          bool // localities and priorities without endpoints are present
+// modelLeaf is a CDS cluster and its endpoints, which have numbers from first. Most fields have the
+// current settings; their counterparts with "sent" have those of the configuration that was sent
+// last.
+type modelLeaf struct {
+	name, realName     string
+	service, server    string
+	first              int
+	policy, sent       picker.Policy // now, and as it was sent
+	clients            uint32        // of the own fleet in the own zone: see origin
+	max                uint32
+	retries            *picker.RetryLimit
+	sentRetries        *picker.RetryLimit
+	outlier            bool
+	consecutive        uint32 // failures that eject an endpoint; 0 uses their percentage
+	checked            bool   // by checkEjections, since it detects outliers
+	twoAddresses       bool   // every third endpoint has two addresses
+	addressesSwapped   bool   // in the other order
+	check              int    // the version of the health check: see healthCheck
+	sentCheck          int
+	keepsSessions      bool // sessions stay with endpoints that drain
+	emptyFirstPriority bool // priority 0 has no endpoints
+	endpoints          map[int]endpointSpec
+	emptyLocalities    bool // localities and priorities without endpoints are present
 	// lists are the latest endpoints by locality. Unchanged parts are shared with them, as the
 	// XdsClient does.
 	lists        [prioritiesPerLeaf][zones]picker.EndpointList
-	tls, sentTLS int         // the version of the TLS settings, as it is to be, and as it was sent: see secured
-	hostnames    map[int]int // the version of the hostnames of endpoints; 0 is none
-	// moved says that the LRS server was another.
+	tls, sentTLS int         // versions of the TLS settings: see secured
+	hostnames    map[int]int // versions of the hostnames of endpoints; 0 is no hostname
+	// moved means that load went to another LRS server before.
 	moved bool
-	// switched says that a custom policy has taken over from another, which may
-	// serve until the new one is ready.
+	// switched means that a custom policy has replaced another one, which may serve until the new
+	// one is READY.
 	switched bool
-	// sluggish says that a custom policy has been in force that takes its time to
-	// say what there is.
-	sluggish bool
+	// slowPolicy means that a custom policy with delays has been in force.
+	slowPolicy bool
 }
 
-// spot is where an endpoint is.
-type spot struct {
+// endpointSpec is the place of an endpoint in the configuration.
+type endpointSpec struct {
 	priority, zone int
 	weight         uint32
 	draining       bool
 }
 
-// endpointsPerLeaf, prioritiesPerLeaf and zones bound the world: small ones meet
-// more often.
+// endpointsPerLeaf, prioritiesPerLeaf and zones are small, so that features often meet.
 const (
 	endpointsPerLeaf  = 9
 	prioritiesPerLeaf = 3
@@ -100,14 +100,14 @@ const (
 	leafStride        = 1000
 )
 
-func newPlane(rng *rand.Rand) *plane {
-	p := &plane{number: planes.Add(1), servers: modelServers(), sessions: rng.IntN(4) == 0, attempts: rng.IntN(2) == 0, tries: rng.IntN(2) == 0, rewrites: randomRewrite(rng), headers: randomMutations(rng), crossing: randomCrossing(rng)}
+func newControlPlane(rng *rand.Rand) *controlPlane {
+	p := &controlPlane{number: controlPlanes.Add(1), servers: modelServers(), sessions: rng.IntN(4) == 0, attempts: rng.IntN(2) == 0, perTryTimeout: rng.IntN(2) == 0, rewrites: randomRewrite(rng), headers: randomMutations(rng), sharedRoutes: randomRoutes(rng)}
 	for i, leaves := range [][]string{{"a"}, {"b1", "b2"}} {
-		c := &planeCluster{name: string(rune('a' + i)), routed: true}
+		c := &modelCluster{name: string(rune('a' + i)), routed: true}
 		for _, name := range leaves {
-			l := &planeLeaf{
+			l := &modelLeaf{
 				name: name, realName: p.realName(name), service: "s0", max: 1024, first: leafStride * (1 + i*2 + len(c.leaves)),
-				several: rng.IntN(2) == 0, spots: map[int]spot{}, vacant: rng.IntN(3) == 0, hostnames: map[int]int{},
+				twoAddresses: rng.IntN(2) == 0, endpoints: map[int]endpointSpec{}, emptyLocalities: rng.IntN(3) == 0, hostnames: map[int]int{},
 			}
 			if rng.IntN(2) == 0 {
 				l.server = p.servers[0]
@@ -116,7 +116,7 @@ func newPlane(rng *rand.Rand) *plane {
 			l.retries = randomRetries(rng)
 			l.check = max(0, rng.IntN(5)-2)
 			for range 1 + rng.IntN(6) {
-				l.spots[rng.IntN(endpointsPerLeaf)] = spot{priority: rng.IntN(2), zone: rng.IntN(zones), weight: 1}
+				l.endpoints[rng.IntN(endpointsPerLeaf)] = endpointSpec{priority: rng.IntN(2), zone: rng.IntN(zones), weight: 1}
 			}
 			c.leaves = append(c.leaves, l)
 		}
@@ -125,36 +125,36 @@ func newPlane(rng *rand.Rand) *plane {
 	return p
 }
 
-// mutate changes something at random, and says what.
-func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
+// mutate changes something at random, and logs it.
+func (p *controlPlane) mutate(rng *rand.Rand, logf func(format string, args ...any)) {
 	c := p.clusters[rng.IntN(len(p.clusters))]
 	l := c.leaves[rng.IntN(len(c.leaves))]
 	n := rng.IntN(endpointsPerLeaf)
-	at, there := l.spots[n]
+	at, there := l.endpoints[n]
 	c.stale = true
 	switch rng.IntN(30) {
 	case 0, 1, 2:
 		l.policy, l.clients = randomPolicy(rng), rng.Uint32N(8)
-		say("%s: policy %v", l.name, (*policyWords)(&l.policy))
+		logf("%s: policy %v", l.name, (*policyText)(&l.policy))
 	case 3:
 		l.outlier = !l.outlier
-		say("%s: outlier detection %v", l.name, l.outlier)
+		logf("%s: outlier detection %v", l.name, l.outlier)
 	case 4, 5:
 		if there {
 			at.draining = !at.draining
-			l.spots[n] = at
+			l.endpoints[n] = at
 		}
-		say("%s: %d draining %v", l.name, l.first+n, at.draining)
+		logf("%s: %d draining %v", l.name, l.first+n, at.draining)
 	case 6:
 		k := rng.IntN(1 + len(p.servers))
 		l.server, l.moved = append(p.servers, "")[k], true
-		say("%s: LRS server %d of %d", l.name, k, len(p.servers))
+		logf("%s: LRS server %d of %d", l.name, k, len(p.servers))
 	case 7:
 		l.service = fmt.Sprint("s", rng.IntN(2))
-		say("%s: EDS service %s", l.name, l.service)
+		logf("%s: EDS service %s", l.name, l.service)
 	case 8:
 		l.max, l.retries = []uint32{0, 1, 2, 1024}[rng.IntN(4)], randomRetries(rng)
-		say("%s: max_requests %d, retries %+v", l.name, l.max, l.retries)
+		logf("%s: max_requests %d, retries %+v", l.name, l.max, l.retries)
 	case 9:
 		switch rng.IntN(6) {
 		case 4:
@@ -162,71 +162,71 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 		case 0:
 			p.sessions = !p.sessions
 		case 3:
-			p.attempts, p.tries = rng.IntN(3) > 0, rng.IntN(2) == 0
+			p.attempts, p.perTryTimeout = rng.IntN(3) > 0, rng.IntN(2) == 0
 		case 1:
-			l.lasting = !l.lasting
+			l.keepsSessions = !l.keepsSessions
 		case 2:
-			l.several = !l.several
+			l.twoAddresses = !l.twoAddresses
 		default:
-			l.hollow = !l.hollow
+			l.emptyFirstPriority = !l.emptyFirstPriority
 		}
-		say("%s: sessions %v, attempts %v, tries %v, rewrites %v, headers %+v, lasting %v, several addresses %v, hollow priority %v", l.name, p.sessions, p.attempts, p.tries, p.rewrites, p.headers, l.lasting, l.several, l.hollow)
+		logf("%s: sessions %v, attempts %v, per_try_timeout %v, rewrites %v, headers %+v, draining endpoints keep sessions %v, several addresses %v, empty first priority %v", l.name, p.sessions, p.attempts, p.perTryTimeout, p.rewrites, p.headers, l.keepsSessions, l.twoAddresses, l.emptyFirstPriority)
 	case 10:
 		c.routed = !c.routed || p.routed() == 1
 		for _, l := range c.leaves {
 			l.moved = l.moved || !c.routed
 		}
-		say("cluster %s routed %v", c.name, c.routed)
+		logf("cluster %s routed %v", c.name, c.routed)
 	case 11:
-		l.swapped = !l.swapped
+		l.addressesSwapped = !l.addressesSwapped
 		at.weight = uint32(1 + rng.IntN(3))
 		if there {
-			l.spots[n] = at
+			l.endpoints[n] = at
 		}
-		say("%s: %d weight %d, addresses swapped %v", l.name, l.first+n, at.weight, l.swapped)
+		logf("%s: %d weight %d, addresses swapped %v", l.name, l.first+n, at.weight, l.addressesSwapped)
 	case 28, 29:
 		l.check = rng.IntN(3)
-		say("%s: health check %d", l.name, l.check)
+		logf("%s: health check %d", l.name, l.check)
 	case 20:
 		l.tls++
-		say("%s: TLS settings %d", l.name, l.tls)
+		logf("%s: TLS settings %d", l.name, l.tls)
 	case 21:
-		l.vacant = !l.vacant
-		say("%s: empty localities %v", l.name, l.vacant)
+		l.emptyLocalities = !l.emptyLocalities
+		logf("%s: empty localities %v", l.name, l.emptyLocalities)
 	case 26, 27:
-		p.crossing = randomCrossing(rng)
-		say("other routes")
+		p.sharedRoutes = randomRoutes(rng)
+		logf("other routes")
 	case 24, 25:
 		l.rename(rng, n)
-		say("%s: %d has hostname %d", l.name, l.first+n, l.hostnames[n])
+		logf("%s: %d has hostname %d", l.name, l.first+n, l.hostnames[n])
 	case 12, 13, 14:
-		delete(l.spots, n)
-		say("%s: %d removed", l.name, l.first+n)
+		delete(l.endpoints, n)
+		logf("%s: %d removed", l.name, l.first+n)
 	default:
-		l.spots[n] = spot{priority: rng.IntN(prioritiesPerLeaf), zone: rng.IntN(zones), weight: 1, draining: at.draining}
-		say("%s: %d to priority %d, zone %d", l.name, l.first+n, l.spots[n].priority, l.spots[n].zone)
+		l.endpoints[n] = endpointSpec{priority: rng.IntN(prioritiesPerLeaf), zone: rng.IntN(zones), weight: 1, draining: at.draining}
+		logf("%s: %d to priority %d, zone %d", l.name, l.first+n, l.endpoints[n].priority, l.endpoints[n].zone)
 	}
 }
 
-// succeed notes what the policy that was sent before leaves to its successor.
-func (l *planeLeaf) succeed() {
+// markSent records the settings that are sent, and their relation to the earlier ones.
+func (l *modelLeaf) markSent() {
 	was := l.sent
 	l.sent, l.sentTLS, l.sentRetries, l.sentCheck = l.policy, l.tls, l.retries, l.check
 	if reflect.DeepEqual(was, l.policy) {
 		return
 	}
 	if !delegates(&l.policy) {
-		l.switched, l.sluggish = false, false
+		l.switched, l.slowPolicy = false, false
 		return
 	}
 	l.switched = l.switched || delegates(&was)
 	if c := l.policy.Custom; c != nil {
-		l.sluggish = l.sluggish || c.Name == string(tardy) || c.Name == string(late)
+		l.slowPolicy = l.slowPolicy || c.Name == string(delaysState) || c.Name == string(delaysConns)
 	}
 }
 
-// routed is how many clusters are.
-func (p *plane) routed() (n int) {
+// routed returns the number of clusters that are routed.
+func (p *controlPlane) routed() (n int) {
 	for _, c := range p.clusters {
 		if c.routed {
 			n++
@@ -235,9 +235,9 @@ func (p *plane) routed() (n int) {
 	return n
 }
 
-// config renders what clients are told. Clusters and lists of endpoints that did
-// not change are those of before, as the XdsClient has it.
-func (p *plane) config() *picker.Config {
+// config returns the configuration. As in the XdsClient, clusters and lists of endpoints that did
+// not change are the earlier ones.
+func (p *controlPlane) config() *picker.Config {
 	cfg := &picker.Config{}
 	if p.sessions {
 		cfg.Filters = []picker.Filter{sessionFilter()}
@@ -260,9 +260,9 @@ func (p *plane) config() *picker.Config {
 		}
 		p.rewrite(&route)
 		if p.attempts {
-			route.Hedge, route.Retry = !p.tries, &hedged
-			if p.tries {
-				route.Retry = &tried
+			route.Hedge, route.Retry = !p.perTryTimeout, &hedged
+			if p.perTryTimeout {
+				route.Retry = &timedRetries
 			}
 		}
 		cfg.Routes = append(cfg.Routes, route)
@@ -274,12 +274,11 @@ func (p *plane) config() *picker.Config {
 // hedged is the retry policy of routes whose RPCs are hedged.
 var hedged = picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 3, BaseBackoff: time.Second, MaxBackoff: time.Second, OtherHosts: true, PerTryTimeout: time.Hour}
 
-// render sets what is sent of a cluster. It is what was sent before if nothing has
-// changed after all.
-func (c *planeCluster) render() {
+// render sets the cluster that is sent. It is the earlier one if nothing has changed.
+func (c *modelCluster) render() {
 	next := &picker.Cluster{Name: c.name}
 	for _, l := range c.leaves {
-		l.succeed()
+		l.markSent()
 		next.Leaves = append(next.Leaves, l.render())
 	}
 	c.stale = false
@@ -289,7 +288,7 @@ func (c *planeCluster) render() {
 	}
 }
 
-// reuse gives next the lists of endpoints of old that are equal.
+// reuse replaces the lists of endpoints in next by equal ones in old.
 func reuse(old, next *picker.Cluster) {
 	if old == nil {
 		return
@@ -312,12 +311,12 @@ func reuse(old, next *picker.Cluster) {
 	}
 }
 
-// realName is what the process knows a CDS cluster by.
-func (p *plane) realName(name string) string { return fmt.Sprint(name, ".", p.number) }
+// realName is the name of a CDS cluster in the process.
+func (p *controlPlane) realName(name string) string { return fmt.Sprint(name, ".", p.number) }
 
-func (l *planeLeaf) render() picker.Leaf {
+func (l *modelLeaf) render() picker.Leaf {
 	out := picker.Leaf{Name: l.realName, Service: l.service, MaxRequests: l.max, Retries: l.retries, Policy: l.policy, Origin: origin(&l.policy, l.clients)}
-	out.Load.Server, out.Override.Draining = l.server, l.lasting
+	out.Load.Server, out.Override.Draining = l.server, l.keepsSessions
 	out.TLS = l.secured(l.tls)
 	out.HealthCheck = healthCheck(l.check)
 	if l.outlier {
@@ -329,7 +328,7 @@ func (l *planeLeaf) render() picker.Leaf {
 			out.Outlier.FailurePercentage, out.Outlier.Consecutive5xx = nil, &picker.Consecutive{Failures: l.consecutive, Enforcement: 100}
 		}
 	}
-	if l.hollow {
+	if l.emptyFirstPriority {
 		out.Priorities = append(out.Priorities, picker.Priority{})
 	}
 	for priority := range prioritiesPerLeaf {
@@ -340,13 +339,13 @@ func (l *planeLeaf) render() picker.Leaf {
 			list.Follow(l.lists[priority][zone], 0)
 			i := 0
 			for n := range endpointsPerLeaf {
-				if at, ok := l.spots[n]; ok && at.priority == priority && at.zone == zone {
+				if at, ok := l.endpoints[n]; ok && at.priority == priority && at.zone == zone {
 					list.Add(l.endpoint(n, at), i)
 					i++
 				}
 			}
 			loc.Endpoints = list.List()
-			if l.lists[priority][zone] = loc.Endpoints; loc.Endpoints.Len() > 0 || l.vacant {
+			if l.lists[priority][zone] = loc.Endpoints; loc.Endpoints.Len() > 0 || l.emptyLocalities {
 				pr.Localities = append(pr.Localities, loc)
 			}
 		}
@@ -357,17 +356,17 @@ func (l *planeLeaf) render() picker.Leaf {
 	return out
 }
 
-// maxEjection is how long outlier detection may keep an endpoint out.
+// maxEjection is the maximum duration of an ejection.
 const maxEjection = 8 * time.Second
 
-func (l *planeLeaf) endpoint(n int, at spot) picker.Endpoint {
+func (l *modelLeaf) endpoint(n int, at endpointSpec) picker.Endpoint {
 	e := picker.Endpoint{Addr: addr(l.first + n), Weight: at.weight}
 	if at.draining {
 		e.Health = picker.Draining
 	}
-	if l.several && n%3 == 2 {
+	if l.twoAddresses && n%3 == 2 {
 		other := addr(l.first + n + leafStride/2)
-		if l.swapped {
+		if l.addressesSwapped {
 			e.Addr, other = other, e.Addr
 		}
 		e.Extra = &picker.EndpointExtra{Addrs: []netip.AddrPort{other}}
@@ -376,11 +375,11 @@ func (l *planeLeaf) endpoint(n int, at spot) picker.Endpoint {
 	return e
 }
 
-func (l *planeLeaf) String() string {
+func (l *modelLeaf) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %v, service %s, LRS %v, max %d, outlier %v, health check %d;", l.name, (*policyWords)(&l.policy), l.service, l.server != "", l.max, l.outlier, l.check)
+	fmt.Fprintf(&b, "%s: %v, service %s, LRS %v, max %d, outlier %v, health check %d;", l.name, (*policyText)(&l.policy), l.service, l.server != "", l.max, l.outlier, l.check)
 	for n := range endpointsPerLeaf {
-		if at, ok := l.spots[n]; ok {
+		if at, ok := l.endpoints[n]; ok {
 			fmt.Fprintf(&b, " %d@P%d/z%d", l.first+n, at.priority, at.zone)
 			if at.draining {
 				b.WriteString("(draining)")
@@ -390,30 +389,29 @@ func (l *planeLeaf) String() string {
 			}
 		}
 	}
-	if l.vacant {
+	if l.emptyLocalities {
 		b.WriteString(" with empty localities")
 	}
 	return b.String()
 }
 
-// This file finds things in the configuration that was sent last.
+// The functions below find parts of the configuration that was sent last.
 
-// tier is a priority of a cluster with the leaf that it is of: neither a
-// picker.Priority nor a priority of the balancer's.
-type tier struct {
+// priorityView is a priority of a cluster with its leaf.
+type priorityView struct {
 	*picker.Priority
 	leaf *picker.Leaf
 }
 
 // priorities returns the priorities of all leaves in the order of A75.
-func (c *planeCluster) priorities() (list []tier) {
+func (c *modelCluster) priorities() (list []priorityView) {
 	if c.sent == nil {
 		return nil
 	}
 	for i := range c.sent.Leaves {
 		l := &c.sent.Leaves[i]
 		for k := range l.Priorities {
-			list = append(list, tier{&l.Priorities[k], l})
+			list = append(list, priorityView{&l.Priorities[k], l})
 		}
 	}
 	return list
@@ -421,7 +419,7 @@ func (c *planeCluster) priorities() (list []tier) {
 
 // find returns the endpoint that has the address of a number, and the index of its
 // priority.
-func (c *planeCluster) find(number int) (at int, e *picker.Endpoint) {
+func (c *modelCluster) find(number int) (at int, e *picker.Endpoint) {
 	for i, p := range c.priorities() {
 		if e := p.find(number); e != nil {
 			return i, e
@@ -430,7 +428,7 @@ func (c *planeCluster) find(number int) (at int, e *picker.Endpoint) {
 	return 0, nil
 }
 
-func (p tier) find(number int) *picker.Endpoint {
+func (p priorityView) find(number int) *picker.Endpoint {
 	for _, loc := range p.Localities {
 		for _, e := range loc.Endpoints.All() {
 			if has(e, number) {
@@ -441,21 +439,21 @@ func (p tier) find(number int) *picker.Endpoint {
 	return nil
 }
 
-// usable reports whether the priority has an endpoint that RPCs may go to.
-func (p tier) usable() bool { return p.usables() > 0 }
+// usable reports whether the priority has an endpoint that RPCs may use.
+func (p priorityView) usable() bool { return p.usableEndpoints() > 0 }
 
-// transparent reports whether the states of the SubConns tell that of the priority.
-func (p tier) transparent() bool {
+// transparent reports whether the states of the SubConns determine the state of the priority.
+func (p priorityView) transparent() bool {
 	return !delegates(&p.leaf.Policy) && p.leaf.Outlier == nil && p.leaf.Policy.Subset == 0
 }
 
-// sluggish reports whether a custom policy of the cluster's takes its time.
-func (c *planeCluster) sluggish() bool {
-	return slices.ContainsFunc(c.leaves, func(l *planeLeaf) bool { return l.sluggish })
+// slowPolicy reports whether a custom policy of the cluster has delays.
+func (c *modelCluster) slowPolicy() bool {
+	return slices.ContainsFunc(c.leaves, func(l *modelLeaf) bool { return l.slowPolicy })
 }
 
-func (t *trial) clusterOf(l *planeLeaf) *planeCluster {
-	for _, c := range t.plane.clusters {
+func (t *history) clusterOf(l *modelLeaf) *modelCluster {
+	for _, c := range t.controlPlane.clusters {
 		if slices.Contains(c.leaves, l) {
 			return c
 		}

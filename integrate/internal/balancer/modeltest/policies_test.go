@@ -23,7 +23,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file draws LB policies.
+// This file has random LB policies, and custom policies.
 
 // randomPolicy draws any policy.
 func randomPolicy(rng *rand.Rand) picker.Policy {
@@ -52,11 +52,11 @@ func randomPolicy(rng *rand.Rand) picker.Policy {
 	case 10:
 		custom("round_robin")
 	case 11:
-		custom(string(prompt))
+		custom(string(immediate))
 	case 12:
-		custom(string(tardy))
+		custom(string(delaysState))
 	case 13:
-		custom(string(late))
+		custom(string(delaysConns))
 	case 14:
 		custom(string(failing))
 	case 15, 16:
@@ -67,7 +67,7 @@ func randomPolicy(rng *rand.Rand) picker.Policy {
 			ProbeTimeout: 100 * time.Millisecond, MaxProbesPerSecond: 1 + rng.Uint32N(1000), Synchronous: []uint32{0, 0, 2, 3}[rng.IntN(4)],
 		}
 	default:
-		custom(string(desperate))
+		custom(string(needsAll))
 	}
 	if !p.Flat && p.Kind <= picker.PolicyRoundRobin && rng.IntN(4) == 0 {
 		p.SlowStart = &picker.SlowStart{Window: 5 * time.Second, Aggression: 1, MinWeightPercent: 10}
@@ -79,7 +79,7 @@ func randomPolicy(rng *rand.Rand) picker.Policy {
 	return p
 }
 
-// byZones has a policy go by zones now and then, if it can.
+// byZones adds zone-aware routing now and then, if the policy supports it.
 func byZones(rng *rand.Rand, p *picker.Policy) {
 	switch {
 	case rng.IntN(3) > 0:
@@ -88,8 +88,8 @@ func byZones(rng *rand.Rand, p *picker.Policy) {
 	}
 }
 
-// origin is where RPCs come from by a policy: a fleet that is unknown, or has a few clients
-// in each zone.
+// origin returns the origin of RPCs for a policy: an unknown fleet, or one with a few clients in
+// each zone.
 func origin(p *picker.Policy, clients uint32) *picker.Origin {
 	if p.ZoneAware == nil {
 		return nil
@@ -105,10 +105,10 @@ func origin(p *picker.Policy, clients uint32) *picker.Origin {
 	return o
 }
 
-// policyWords says a policy in a word or two.
-type policyWords picker.Policy
+// policyText is a short text of a policy.
+type policyText picker.Policy
 
-func (p *policyWords) String() string {
+func (p *policyText) String() string {
 	names := []string{"EDF", "round robin", "ring hash", "Maglev", "least request", "client WRR", "pick_first", "custom", "least latency", "prequal", "random"}
 	s := names[p.Kind]
 	if p.Custom != nil {
@@ -129,39 +129,39 @@ func (p *policyWords) String() string {
 	return s
 }
 
-// manner is how a custom policy (A52) of the random model behaves. All connect to
-// every address and pick among the READY ones in turn; users write worse ones.
-type manner string
+// behavior is the behavior of a custom policy (A52). All connect to every address and pick among
+// the READY ones in turn; policies of users are worse.
+type behavior string
 
 const (
-	prompt    manner = "xdslb_model.prompt"    // says at once what there is
-	tardy     manner = "xdslb_model.tardy"     // says it a second late
-	late      manner = "xdslb_model.late"      // makes its SubConns two seconds late
-	failing   manner = "xdslb_model.failing"   // refuses its configuration, and says TRANSIENT_FAILURE
-	desperate manner = "xdslb_model.desperate" // says TRANSIENT_FAILURE until all are READY, and picks what there is
+	immediate   behavior = "xdslb_model.immediate"   // updates its state at once
+	delaysState behavior = "xdslb_model.delaysstate" // updates its state a second late
+	delaysConns behavior = "xdslb_model.delaysconns" // makes its SubConns two seconds late
+	failing     behavior = "xdslb_model.failing"     // rejects its configuration, and is in TRANSIENT_FAILURE
+	needsAll    behavior = "xdslb_model.needsall"    // is in TRANSIENT_FAILURE until all SubConns are READY, and picks READY ones meanwhile
 )
 
 const (
-	tardiness = time.Second
-	lateness  = 2 * time.Second
+	stateDelay = time.Second
+	connDelay  = 2 * time.Second
 )
 
 func init() {
-	for _, m := range []manner{prompt, tardy, late, failing, desperate} {
+	for _, m := range []behavior{immediate, delaysState, delaysConns, failing, needsAll} {
 		balancer.Register(m)
 	}
 }
 
-func (m manner) Name() string { return string(m) }
+func (m behavior) Name() string { return string(m) }
 
-func (m manner) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+func (m behavior) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
 	return struct {
 		serviceconfig.LoadBalancingConfig
 	}{}, nil
 }
 
-func (m manner) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	p := &modelPolicy{manner: m, cc: cc, conns: map[string]*policyConn{}}
+func (m behavior) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	p := &modelPolicy{behavior: m, cc: cc, conns: map[string]*policyConn{}}
 	livePolicies.Add(1)
 	return p
 }
@@ -186,19 +186,19 @@ func awaitGate() {
 	}
 }
 
-// livePolicies is how many of the model's policies were built and not closed.
+// livePolicies is the number of custom policies that were built and not closed.
 var livePolicies atomic.Int64
 
-// modelPolicy is a custom policy. It calls the ClientConn with its own mutex held,
-// which policies may do.
+// modelPolicy is a custom policy. It calls the ClientConn while it holds its mutex, which policies
+// may do.
 type modelPolicy struct {
-	manner
+	behavior
 	cc balancer.ClientConn
 
 	mu     sync.Mutex
 	addrs  []string
 	conns  map[string]*policyConn
-	timer  *time.Timer // runs while something is put off
+	timer  *time.Timer // runs while a call is put off
 	closed bool
 }
 
@@ -217,19 +217,19 @@ func (p *modelPolicy) UpdateClientConnState(s balancer.ClientConnState) error {
 			p.addrs = append(p.addrs, a.Addr)
 		}
 	}
-	switch p.manner {
+	switch p.behavior {
 	case failing:
 		p.report()
 		return balancer.ErrBadResolverState
-	case late:
-		p.putOff(lateness, p.sync)
+	case delaysConns:
+		p.putOff(connDelay, p.sync)
 	default:
 		p.sync()
 	}
 	return nil
 }
 
-// putOff does something after a while, once.
+// putOff calls f after a while, once.
 func (p *modelPolicy) putOff(d time.Duration, f func()) {
 	if p.timer != nil {
 		return
@@ -280,10 +280,10 @@ func (p *modelPolicy) open(a string) {
 	sc.Connect()
 }
 
-// report tells the ClientConn what there is, when it is the policy's manner.
+// report updates the state, at once or late according to the behavior.
 func (p *modelPolicy) report() {
-	if p.manner == tardy {
-		p.putOff(tardiness, p.tell)
+	if p.behavior == delaysState {
+		p.putOff(stateDelay, p.tell)
 	} else {
 		p.tell()
 	}
@@ -294,7 +294,7 @@ func (p *modelPolicy) tell() {
 	state := connectivity.TransientFailure
 	for _, a := range p.addrs {
 		switch c := p.conns[a]; {
-		case c == nil: // it is not there yet
+		case c == nil: // not made yet
 			state = connectivity.Connecting
 		case c.state == connectivity.Ready:
 			picker.ready = append(picker.ready, c.SubConn)
@@ -303,9 +303,9 @@ func (p *modelPolicy) tell() {
 		}
 	}
 	switch {
-	case p.manner == failing:
+	case p.behavior == failing:
 		state, picker.ready = connectivity.TransientFailure, nil
-	case p.manner == desperate && len(picker.ready) < len(p.addrs):
+	case p.behavior == needsAll && len(picker.ready) < len(p.addrs):
 		state = connectivity.TransientFailure
 	case len(picker.ready) > 0:
 		state = connectivity.Ready
@@ -343,7 +343,7 @@ func (p *modelPolicyPicker) Pick(balancer.PickInfo) (balancer.PickResult, error)
 	case len(p.ready) > 0:
 		return balancer.PickResult{SubConn: p.ready[int(p.next.Add(1))%len(p.ready)], Done: func(balancer.DoneInfo) {}}, nil
 	case p.state == connectivity.TransientFailure:
-		return balancer.PickResult{}, errors.New("all is lost")
+		return balancer.PickResult{}, errors.New("no connection is READY")
 	default:
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}

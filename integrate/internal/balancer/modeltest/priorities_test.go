@@ -20,8 +20,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// a56Oracle is gRFC A56's priority policy, written from its text with the clock of
-// a bubble. Its children are priorities of two endpoints each.
+// a56Oracle is an oracle of gRFC A56's priority policy, written from its text. Its children are
+// priorities of two endpoints each.
 type a56Oracle struct {
 	priorities []*a56Child
 	current    int
@@ -31,12 +31,12 @@ type a56Oracle struct {
 type a56Child struct {
 	created     bool
 	state       connectivity.State
-	sinceUsable bool      // it was READY more recently than in TRANSIENT_FAILURE
-	failover    time.Time // when its failover timer fires; zero while there is none
+	sinceUsable bool      // it was READY after its last TRANSIENT_FAILURE
+	failover    time.Time // when its failover timer fires, or zero
 	deactivated time.Time // zero while it is active
 }
 
-// start creates the child, or takes it back.
+// start creates the child, or activates it again.
 func (c *a56Child) start(now time.Time) {
 	if !c.created {
 		*c = a56Child{created: true, state: connectivity.Connecting, failover: now.Add(a56Failover)}
@@ -47,7 +47,7 @@ func (c *a56Child) start(now time.Time) {
 	}
 }
 
-// update is a state that the child reports.
+// update handles a state that the child reports.
 func (c *a56Child) update(s connectivity.State, now time.Time) {
 	c.state = s
 	switch s {
@@ -67,7 +67,7 @@ const (
 	a56Retire   = 15 * time.Minute
 )
 
-// choose is A56's ChoosePriority.
+// choose implements A56's ChoosePriority.
 func (o *a56Oracle) choose(now time.Time) {
 	for i, c := range o.priorities {
 		c.start(now)
@@ -92,7 +92,7 @@ func (o *a56Oracle) choose(now time.Time) {
 	}
 }
 
-// next is when the next timer fires, or until if that is earlier.
+// next returns the time of the next timer, or until if that is earlier.
 func (o *a56Oracle) next(until time.Time) time.Time {
 	for _, c := range o.priorities {
 		if c.failover.After(time.Now()) && c.failover.Before(until) {
@@ -105,7 +105,7 @@ func (o *a56Oracle) next(until time.Time) time.Time {
 	return until
 }
 
-// expire destroys the children whose time of deactivation is over.
+// expire removes the children whose deactivation timer has fired.
 func (o *a56Oracle) expire(now time.Time) {
 	for _, c := range o.priorities {
 		if !c.deactivated.IsZero() && !now.Before(c.deactivated.Add(a56Retire)) {
@@ -114,8 +114,8 @@ func (o *a56Oracle) expire(now time.Time) {
 	}
 }
 
-// a56State is an endpoint as its priority sees it: TRANSIENT_FAILURE sticks until
-// it is READY (A62).
+// a56State is the state of an endpoint in its priority: TRANSIENT_FAILURE lasts until it is READY
+// (A62).
 func a56State(before connectivity.State, conn *modelConn) connectivity.State {
 	switch {
 	case conn.state == connectivity.Ready || conn.state == connectivity.TransientFailure:
@@ -127,9 +127,9 @@ func a56State(before connectivity.State, conn *modelConn) connectivity.State {
 	}
 }
 
-// TestA56 drives three priorities at random, with the clock, and compares every
-// pick with the oracle's choice: which priority is used, when the next is tried,
-// and which are still connected (T-PRIO-1 to 4).
+// TestA56 changes the states of three priorities and the time at random, and compares every pick
+// with the oracle: the priority in use, the time at which the next is tried, and the priorities
+// that stay connected (T-PRIO-1 to 4).
 func TestA56(t *testing.T) {
 	runs := 200
 	if testing.Short() {
@@ -159,18 +159,18 @@ func runA56(t *kit.Trial) {
 			for now := time.Now(); now.Before(until); now = time.Now() {
 				kit.Pass(o.next(until).Sub(now))
 				o.expire(time.Now())
-				o.follow(cc, states)
+				o.observe(cc, states)
 			}
 		}
-		o.follow(cc, states)
-		kit.Pass(2 * time.Millisecond) // publications are that far apart
-		o.follow(cc, states)
+		o.observe(cc, states)
+		kit.Pass(2 * time.Millisecond) // the minimum interval of publications
+		o.observe(cc, states)
 		o.check(t, cc)
 	}
 }
 
-// follow has the oracle see what the SubConns have come to.
-func (o *a56Oracle) follow(cc *modelChannel, states map[*modelConn]connectivity.State) {
+// observe reports the states of the SubConns to the oracle.
+func (o *a56Oracle) observe(cc *modelChannel, states map[*modelConn]connectivity.State) {
 	for i, c := range o.priorities {
 		var ready, connecting, found bool
 		for _, conn := range cc.open() {
@@ -194,7 +194,7 @@ func (o *a56Oracle) follow(cc *modelChannel, states map[*modelConn]connectivity.
 	o.choose(time.Now())
 }
 
-// check compares a pick, and the SubConns there are, with the oracle's choice.
+// check compares a pick and the SubConns with the oracle.
 func (o *a56Oracle) check(t testing.TB, cc *modelChannel) {
 	p, _ := cc.seen()
 	res, err := p.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: t.Context()})
@@ -206,16 +206,16 @@ func (o *a56Oracle) check(t testing.TB, cc *modelChannel) {
 	waits := errors.Is(err, balancer.ErrNoSubConnAvailable)
 	switch state := o.priorities[o.current].state; {
 	case state == connectivity.Ready && got != o.current:
-		t.Errorf("the pick went to priority %d, %v; A56 chooses %d", got, err, o.current)
+		t.Errorf("pick used priority %d (error %v), want %d, which A56 chooses", got, err, o.current)
 	case state == connectivity.Connecting && got >= 0 && (got <= o.current || o.priorities[got].state != connectivity.Ready):
-		t.Errorf("the pick went to priority %d; A56 chooses %d, which is connecting", got, o.current)
+		t.Errorf("pick used priority %d, want %d, which A56 chooses and is CONNECTING, or a lower one that is READY", got, o.current)
 	case state == connectivity.Connecting && got < 0 && !waits, state == connectivity.TransientFailure && (got >= 0 || waits):
-		t.Errorf("the pick of priority %d: %v; A56 chooses %d, which is %v", got, err, o.current, state)
+		t.Errorf("pick used priority %d (error %v), want %d, which A56 chooses and is in %v", got, err, o.current, state)
 	}
 	for i, c := range o.priorities {
 		connected := slices.ContainsFunc(cc.open(), func(conn *modelConn) bool { return conn.number/10 == i })
 		if connected != c.created {
-			t.Errorf("priority %d is connected: %v, want %v", i, connected, c.created)
+			t.Errorf("priority %d is connected: %v, want %v (A56)", i, connected, c.created)
 		}
 	}
 }

@@ -26,22 +26,22 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file is routes that share RPCs among clusters, by headers and fractions, and change
-// while RPCs are bound: trips. They are flights (see modelflights_test.go) of which the model
-// knows where they may go (A31, A60, D13), and what their session is with in the end (A55).
+// This file has routes that share RPCs among clusters, by headers and fractions, and change while
+// RPCs are bound. Of each RPC that uses them, the model knows the clusters that it may use (A31,
+// A60, D13), and the endpoint of its session at the end (A55).
 
-// crossroad is a route for trips.
-type crossroad struct {
-	header   string // that it is for; empty is any
+// randomRoute is a route for routedRPCs.
+type randomRoute struct {
+	header   string // that it matches; empty matches any
 	fraction *uint32
 	clusters []picker.WeightedCluster
 	headers  []*picker.HeaderMutations
 }
 
-// randomCrossing draws the routes for trips.
-func randomCrossing(rng *rand.Rand) (list []crossroad) {
+// randomRoutes draws the routes for routedRPCs.
+func randomRoutes(rng *rand.Rand) (list []randomRoute) {
 	for range 1 + rng.IntN(3) {
-		r := crossroad{header: []string{"", "", "1", "2"}[rng.IntN(4)]}
+		r := randomRoute{header: []string{"", "", "1", "2"}[rng.IntN(4)]}
 		if rng.IntN(3) == 0 {
 			f := []uint32{0, 5e5, 1e6}[rng.IntN(3)]
 			r.fraction = &f
@@ -61,23 +61,24 @@ func randomCrossing(rng *rand.Rand) (list []crossroad) {
 	return list
 }
 
-// routes are those for trips, as they are sent. Clusters that are not routed are no destination.
-func (p *plane) routes() (list []picker.Route) {
-	p.sentCrossing = nil
-	for _, r := range p.crossing {
+// routes returns the routes for routedRPCs as they are sent. Clusters that are not routed are no
+// destination.
+func (p *controlPlane) routes() (list []picker.Route) {
+	p.sentRoutes = nil
+	for _, r := range p.sharedRoutes {
 		r.clusters = slices.DeleteFunc(slices.Clone(r.clusters), func(to picker.WeightedCluster) bool {
-			return !slices.ContainsFunc(p.clusters, func(c *planeCluster) bool { return c.routed && c.name == to.Name })
+			return !slices.ContainsFunc(p.clusters, func(c *modelCluster) bool { return c.routed && c.name == to.Name })
 		})
-		p.sentCrossing = append(p.sentCrossing, r)
+		p.sentRoutes = append(p.sentRoutes, r)
 		route := picker.Route{Path: picker.StringMatch{Kind: picker.MatchPrefix, Value: "/x/"}, Fraction: r.fraction, Clusters: r.clusters, RequestHeaders: r.headers}
 		p.rewrite(&route)
 		if r.header != "" {
 			route.Headers = []picker.HeaderMatch{{Name: "x", String: picker.StringMatch{Kind: picker.MatchExact, Value: r.header}}}
 		}
 		if p.attempts {
-			route.Hedge, route.Retry = !p.tries, &hedgedSoon
-			if p.tries {
-				route.Retry = &tried
+			route.Hedge, route.Retry = !p.perTryTimeout, &hedgedSoon
+			if p.perTryTimeout {
+				route.Retry = &timedRetries
 			}
 		}
 		list = append(list, route)
@@ -85,15 +86,15 @@ func (p *plane) routes() (list []picker.Route) {
 	return list
 }
 
-// hedgedSoon is the retry policy of trips, the second attempts of which are made soon.
+// hedgedSoon is the retry policy of routedRPCs, whose second attempts are made soon.
 var hedgedSoon = func() picker.RetryPolicy {
 	p := hedged
 	p.PerTryTimeout = tryTimeout
 	return p
 }()
 
-// tried is the retry policy of routes whose attempts have a limited time.
-var tried = func() picker.RetryPolicy {
+// timedRetries is the retry policy of routes whose attempts have a per_try_timeout.
+var timedRetries = func() picker.RetryPolicy {
 	p := hedgedSoon
 	p.On = append(slices.Clip(p.On), uint32(codes.DeadlineExceeded))
 	return p
@@ -101,60 +102,60 @@ var tried = func() picker.RetryPolicy {
 
 const tryTimeout = 200 * time.Millisecond
 
-// trip is what the model knows of a flight by these routes.
-type trip struct {
-	header  string
-	cluster string // of the cookie
-	host    int    // the cookie's endpoint; 0 is no cookie
-	cookie  string
-	begun   []crossroad
-	bound   bool // by its interceptor, for certain
-	// unserved says that no route may have served it when it began. It has no plan then.
+// routedRPC is an intercepted RPC by these routes, with its possible destinations.
+type routedRPC struct {
+	header        string
+	cluster       string // of the cookie
+	host          int    // the cookie's endpoint; 0 without cookie
+	cookie        string
+	routesAtStart []randomRoute
+	bound         bool // by its interceptor
+	// unserved means that possibly no route matched it when it began. It has no plan then.
 	unserved bool
-	// blind says that a pick has found no Plans, and has looked for no Call: see Call.Picked.
-	blind   bool
-	session bool     // a filter of its route reads the cookie
-	settled []string // where its first pick may have settled that it goes, "" being nowhere; nil before
-	legs    map[string]*leg
+	// noPlans means that a pick found no Plans, and did not look for a Call: see Call.Picked.
+	noPlans    bool
+	session    bool     // a filter of its route reads the cookie
+	candidates []string // that its first pick may have chosen, "" if no route; nil before
+	attempts   map[string]*attempt
 }
 
-// depart begins some trips.
-func (t *trial) depart() {
-	if len(t.sky.flights) > 20 {
+// startRouted starts some routedRPCs.
+func (t *history) startRouted() {
+	if len(t.tracker.intercepted) > 20 {
 		return
 	}
-	t.rest()
+	t.drainEvents()
 	n := 1 + t.Rand.IntN(6)
-	t.Logf("%d trips by %+v", n, t.plane.sentCrossing)
+	t.Logf("%d RPCs by the routes %+v", n, t.controlPlane.sentRoutes)
 	for range n {
-		t.embark()
+		t.startRoutedRPC()
 	}
 }
 
-// embark begins a trip.
-func (t *trial) embark() {
-	v := &trip{
-		header: []string{"", "1", "2"}[t.Rand.IntN(3)], begun: t.plane.sentCrossing, session: t.plane.sessions,
-		bound: t.plane.sessions || t.plane.attempts, legs: map[string]*leg{},
+// startRoutedRPC starts a routedRPC.
+func (t *history) startRoutedRPC() {
+	v := &routedRPC{
+		header: []string{"", "1", "2"}[t.Rand.IntN(3)], routesAtStart: t.controlPlane.sentRoutes, session: t.controlPlane.sessions,
+		bound: t.controlPlane.sessions || t.controlPlane.attempts, attempts: map[string]*attempt{},
 	}
-	f := &flight{cluster: "x", trip: v}
-	ctx, cancel := context.WithCancel(t.outside(f))
+	f := &interceptedRPC{cluster: "x", routed: v}
+	ctx, cancel := context.WithCancel(t.contextFor(f))
 	f.cancel = cancel
-	f.own, _ = metadata.FromOutgoingContext(ctx)
-	delete(f.own, "cookie")
+	f.ownHeaders, _ = metadata.FromOutgoingContext(ctx)
+	delete(f.ownHeaders, "cookie")
 	if f.nested {
-		v.header = strings.Join(f.own["x"], ",")
+		v.header = strings.Join(f.ownHeaders["x"], ",")
 	} else if v.header != "" {
-		f.own = metadata.Pairs("x", v.header)
+		f.ownHeaders = metadata.Pairs("x", v.header)
 	}
-	v.unserved = slices.Contains(v.destinations(v.begun, false), "")
+	v.unserved = slices.Contains(v.destinations(v.routesAtStart, false), "")
 	if f.nested && v.unserved {
 		cancel()
 		return // its interceptor may or may not cancel attempts
 	}
-	ctx = metadata.NewOutgoingContext(ctx, f.own)
+	ctx = metadata.NewOutgoingContext(ctx, f.ownHeaders)
 	if t.Rand.IntN(2) == 0 {
-		c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+		c := t.controlPlane.clusters[t.Rand.IntN(len(t.controlPlane.clusters))]
 		v.cluster, v.host = c.name, c.leaves[t.Rand.IntN(len(c.leaves))].first+t.Rand.IntN(endpointsPerLeaf)
 		v.cookie = fmt.Sprintf("%v;cluster:%s", addr(v.host), c.name)
 		ctx = metadata.AppendToOutgoingContext(ctx, "cookie", "c="+base64.StdEncoding.EncodeToString([]byte(v.cookie)))
@@ -163,28 +164,28 @@ func (t *trial) embark() {
 	if t.Rand.IntN(2) == 0 {
 		reply = &emptypb.Empty{} // may be hedged
 	}
-	f.own, _ = metadata.FromOutgoingContext(ctx)
-	f.sends = v.sent(v.begun, f.own)
-	f.cancels = t.plane.attempts && !v.unserved
-	f.timed = f.cancels && t.plane.tries
-	t.sky.mu.Lock()
-	t.sky.flights = append(t.sky.flights, f)
-	t.sky.mu.Unlock()
-	go t.sky.fly(ctx, f, t.lb.Table(), reply)
+	f.ownHeaders, _ = metadata.FromOutgoingContext(ctx)
+	f.sends = v.sent(v.routesAtStart, f.ownHeaders)
+	f.cancels = t.controlPlane.attempts && !v.unserved
+	f.timed = f.cancels && t.controlPlane.perTryTimeout
+	t.tracker.mu.Lock()
+	t.tracker.intercepted = append(t.tracker.intercepted, f)
+	t.tracker.mu.Unlock()
+	go t.tracker.run(ctx, f, t.lb.Table(), reply)
 }
 
-// outside returns the context that a trip is made with: now and then it is that of an attempt
-// in flight, as if that made an RPC of its own.
-func (t *trial) outside(f *flight) context.Context {
-	if n := len(t.sky.aloft); n > 0 && t.lb.Table().Plans != nil && t.Rand.IntN(4) == 0 {
+// contextFor returns the context of a routedRPC: now and then that of an attempt in flight, as if
+// that made another RPC.
+func (t *history) contextFor(f *interceptedRPC) context.Context {
+	if n := len(t.tracker.picked); n > 0 && t.lb.Table().Plans != nil && t.Rand.IntN(4) == 0 {
 		f.nested = true
-		return t.sky.aloft[t.Rand.IntN(n)].ctx
+		return t.tracker.picked[t.Rand.IntN(n)].ctx
 	}
 	return context.Background()
 }
 
 // routes returns the routes that may match.
-func (v *trip) routes(by []crossroad) (list []crossroad) {
+func (v *routedRPC) routes(by []randomRoute) (list []randomRoute) {
 	for _, r := range by {
 		if r.header != "" && r.header != v.header || r.fraction != nil && *r.fraction == 0 {
 			continue
@@ -196,8 +197,8 @@ func (v *trip) routes(by []crossroad) (list []crossroad) {
 	return list
 }
 
-// destinations returns where an RPC may go by some routes; "" is that no cluster serves it.
-func (v *trip) destinations(by []crossroad, session bool) (names []string) {
+// destinations returns the clusters that an RPC may use by some routes; "" means none.
+func (v *routedRPC) destinations(by []randomRoute, session bool) (names []string) {
 	list := v.routes(by)
 	for _, r := range list {
 		names = append(names, r.destinations(v, session)...)
@@ -208,8 +209,9 @@ func (v *trip) destinations(by []crossroad, session bool) (names []string) {
 	return append(names, "")
 }
 
-// destinations are those of one route: the cluster of the cookie if it leads there (A60).
-func (r *crossroad) destinations(v *trip, session bool) (names []string) {
+// destinations returns the clusters of one route: the cluster of the cookie if the route has it
+// (A60).
+func (r *randomRoute) destinations(v *routedRPC, session bool) (names []string) {
 	for _, c := range r.clusters {
 		if session && c.Name == v.cluster {
 			return []string{c.Name}
@@ -222,34 +224,34 @@ func (r *crossroad) destinations(v *trip, session bool) (names []string) {
 	return names
 }
 
-// allowed returns where a pick of the trip may go now. The first one settles it, for what the
-// model cannot know of what was drawn.
-func (t *trial) allowed(v *trip, sends []metadata.MD) []string {
-	now, session := t.plane.sentCrossing, v.session && v.host > 0
+// allowed returns the clusters that a pick of the RPC may use now. The first pick determines the
+// cluster, since the model does not know the random draw.
+func (t *history) allowed(v *routedRPC, sends []metadata.MD) []string {
+	now, session := t.controlPlane.sentRoutes, v.session && v.host > 0
 	switch {
 	case t.lb.Table().Plans == nil:
 		return v.changed(sends, now)
 	case !v.bound:
-		return append(v.destinations(now, false), v.destinations(v.begun, false)...)
+		return append(v.destinations(now, false), v.destinations(v.routesAtStart, false)...)
 	}
-	if v.settled == nil {
-		by := v.begun
-		if slices.ContainsFunc(by, func(r crossroad) bool { return r.header != "" }) {
+	if v.candidates == nil {
+		by := v.routesAtStart
+		if slices.ContainsFunc(by, func(r randomRoute) bool { return r.header != "" }) {
 			by = now
 		}
-		v.settled = v.destinations(by, session)
+		v.candidates = v.destinations(by, session)
 	}
-	names := slices.Clone(v.settled)
-	if v.unserved || slices.ContainsFunc(names, t.isGone) {
+	names := slices.Clone(v.candidates)
+	if v.unserved || slices.ContainsFunc(names, t.isUnrouted) {
 		names = append(names, v.destinations(now, false)...)
 		names = append(names, v.destinations(now, session)...)
 	}
 	return names
 }
 
-// changed returns where a pick may go by routes without Plans. It does not know the headers before
-// mutations of earlier routes.
-func (v *trip) changed(sends []metadata.MD, by []crossroad) (names []string) {
+// changed returns the clusters that a pick may use by routes without Plans. It does not know the
+// headers before mutations of earlier routes.
+func (v *routedRPC) changed(sends []metadata.MD, by []randomRoute) (names []string) {
 	for _, md := range sends {
 		sent := *v
 		sent.header = strings.Join(md["x"], ",")
@@ -268,16 +270,18 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// isGone reports whether the routes do not lead to a cluster any more.
-func (t *trial) isGone(cluster string) bool { return cluster != "" && !t.clusterNamed(cluster).routed }
+// isUnrouted reports whether no route leads to a cluster any more.
+func (t *history) isUnrouted(cluster string) bool {
+	return cluster != "" && !t.clusterNamed(cluster).routed
+}
 
-// follow judges where an attempt of a trip has gone, or that it has gone nowhere.
-func (t *trial) follow(l *leg, conn *modelConn, err error) {
-	v := l.of.trip
-	v.blind = v.blind || t.lb.Table().Plans == nil
-	first, may := v.settled == nil, t.allowed(v, l.of.sends)
-	settle := func(name string) {
-		v.settled = slices.DeleteFunc(v.settled, func(n string) bool { return n != name && !t.isGone(n) })
+// checkRoutedPick checks the cluster that an attempt picked, or its error.
+func (t *history) checkRoutedPick(l *attempt, conn *modelConn, err error) {
+	v := l.of.routed
+	v.noPlans = v.noPlans || t.lb.Table().Plans == nil
+	first, may := v.candidates == nil, t.allowed(v, l.of.sends)
+	narrow := func(name string) {
+		v.candidates = slices.DeleteFunc(v.candidates, func(n string) bool { return n != name && !t.isUnrouted(n) })
 	}
 	if err != nil {
 		r := reasonOf(err)
@@ -285,28 +289,28 @@ func (t *trial) follow(l *leg, conn *modelConn, err error) {
 			return
 		}
 		if !slices.Contains(may, "") {
-			t.Fatalf("a trip with header %q, cookie %q by %+v, bound %v and settled for %q, has no route by %+v: %v", v.header, v.cookie, v.begun, v.bound, v.settled, t.plane.sentCrossing, err)
+			t.Fatalf("an RPC with header %q and cookie %q has no route (%v), want cluster %q; it began with the routes %+v, bound: %v; the routes are %+v", v.header, v.cookie, err, may, v.routesAtStart, v.bound, t.controlPlane.sentRoutes)
 		}
-		settle("")
+		narrow("")
 		return
 	}
 	leaf := t.leafOf(conn.number)
 	c := t.clusterOf(leaf)
 	if !slices.Contains(may, c.name) {
-		t.Fatalf("a trip with header %q, cookie %q by %+v, bound %v and settled for %q, went to %v, of cluster %s, by %+v; want one of %q",
-			v.header, v.cookie, v.begun, v.bound, v.settled, conn, c.name, t.plane.sentCrossing, may)
+		t.Fatalf("an RPC with header %q and cookie %q picked %v of cluster %s, want cluster %q; it began with the routes %+v, bound: %v; the routes are %+v",
+			v.header, v.cookie, conn, c.name, may, v.routesAtStart, v.bound, t.controlPlane.sentRoutes)
 	}
-	settle(c.name)
+	narrow(c.name)
 	_, e := c.find(conn.number)
-	if l.sure = !v.unserved && !leaf.switched && !leaf.sluggish && t.plane.sessions; e == nil || delegates(&leaf.sent) {
+	if l.sure = !v.unserved && !leaf.switched && !leaf.slowPolicy && t.controlPlane.sessions; e == nil || delegates(&leaf.sent) {
 		return
 	}
 	l.upstream = e.Addr.String()
 	if multiAddressed(e) {
 		l.upstream += "," + e.Extra.Addrs[0].String()
 	}
-	if now := v.destinations(t.plane.sentCrossing, false); !leaf.switched && !leaf.sluggish && l.rpc.authority != t.authorityFor(e) && (l.rpc.authority != "" || !slices.Contains(now, "")) {
-		t.Fatalf("a trip went to %v with the authority %q, want %q", conn, l.rpc.authority, t.authorityFor(e))
+	if now := v.destinations(t.controlPlane.sentRoutes, false); !leaf.switched && !leaf.slowPolicy && l.rpc.authority != t.authorityFor(e) && (l.rpc.authority != "" || !slices.Contains(now, "")) {
+		t.Fatalf("a routed RPC picked %v with authority %q, want %q (A81)", conn, l.rpc.authority, t.authorityFor(e))
 	}
 	l.upstream += ";cluster:" + c.name
 	if first && l.sure && v.session && v.cluster == c.name {
@@ -314,18 +318,18 @@ func (t *trial) follow(l *leg, conn *modelConn, err error) {
 	}
 }
 
-// checkTrip checks the cookie of a trip that has ended well: its session is with the endpoint
-// that has answered.
-func (t *trial) checkTrip(f *flight) {
-	v := f.trip
-	if f.err != nil || v.blind || len(f.header.Get("leg")) == 0 {
+// checkCookie checks the cookie of an RPC that has succeeded: its session is with the endpoint that
+// has answered.
+func (t *history) checkCookie(f *interceptedRPC) {
+	v := f.routed
+	if f.err != nil || v.noPlans || len(f.header.Get("attempt")) == 0 {
 		return
 	}
-	l, got := v.legs[f.header.Get("leg")[0]], ""
+	l, got := v.attempts[f.header.Get("attempt")[0]], ""
 	if lines := f.header.Get("set-cookie"); len(lines) > 0 {
 		c, err := http.ParseSetCookie(lines[0])
 		if err != nil || len(lines) > 1 {
-			t.Fatalf("a trip ends with the cookies %q: %v", lines, err)
+			t.Fatalf("a routed RPC returns the cookies %q (%v), want one valid cookie", lines, err)
 		}
 		text, _ := base64.StdEncoding.DecodeString(c.Value)
 		got = string(text)
@@ -335,14 +339,14 @@ func (t *trial) checkTrip(f *flight) {
 		want = ""
 	}
 	if got != want && (l.sure || got != "") {
-		t.Fatalf("a trip with the cookie %q was answered by %v (%s), and its cookie is %q, want %q", v.cookie, l.rpc.conn, strings.TrimSpace(l.upstream), got, want)
+		t.Fatalf("a routed RPC with the cookie %q was answered by %v (%s) and returns the cookie %q, want %q (A55)", v.cookie, l.rpc.conn, strings.TrimSpace(l.upstream), got, want)
 	}
 }
 
-// This file changes request headers as Envoy documents it: routes and sessions use the headers
-// before, and attempts send those after.
+// Header mutations follow Envoy's documentation: routes and sessions use the headers before, and
+// attempts send the headers after them.
 
-// randomMutations draws the header mutations of one level, or none. They affect the headers that
+// randomMutations draws the header mutations of one level, or nil. They change the headers that
 // routes and sessions use.
 func randomMutations(rng *rand.Rand) *picker.HeaderMutations {
 	if rng.IntN(3) > 0 {
@@ -359,8 +363,8 @@ func randomMutations(rng *rand.Rand) *picker.HeaderMutations {
 	return m
 }
 
-// mutated returns headers after some levels of mutations. At each level, what is present is decided
-// after the removals, and values are replaced before others are added.
+// mutated returns headers after some levels of mutations. At each level, removals come first, then
+// the present headers are determined, then values are replaced, and at last others are added.
 func mutated(md metadata.MD, levels ...*picker.HeaderMutations) metadata.MD {
 	md = md.Copy()
 	for _, m := range levels {
@@ -385,28 +389,28 @@ func mutated(md metadata.MD, levels ...*picker.HeaderMutations) metadata.MD {
 }
 
 // sent returns the headers that attempts may send by some routes, from the RPC's own.
-func (v *trip) sent(by []crossroad, own metadata.MD) (list []metadata.MD) {
+func (v *routedRPC) sent(by []randomRoute, ownHeaders metadata.MD) (list []metadata.MD) {
 	for _, r := range v.routes(by) {
 		to := r.destinations(v, v.session && v.host > 0)
 		for _, c := range r.clusters {
 			if slices.Contains(to, c.Name) {
-				list = append(list, mutated(own, append([]*picker.HeaderMutations{c.RequestHeaders}, r.headers...)...))
+				list = append(list, mutated(ownHeaders, append([]*picker.HeaderMutations{c.RequestHeaders}, r.headers...)...))
 			}
 		}
 	}
 	if v.unserved {
-		list = append(list, own)
+		list = append(list, ownHeaders)
 	}
 	return list
 }
 
 // checkSent checks the headers of an attempt, which are the same for all attempts at an RPC.
-func (t *trial) checkSent(l *leg) {
+func (t *history) checkSent(l *attempt) {
 	got, _ := metadata.FromOutgoingContext(l.ctx)
 	delete(got, "grpc-previous-rpc-attempts")
 	f := l.of
 	f.sends = slices.DeleteFunc(f.sends, func(want metadata.MD) bool { return !maps.EqualFunc(got, want, slices.Equal) })
 	if len(f.sends) == 0 {
-		t.Fatalf("attempt %s at an RPC of %s sends the headers %v; its own are %v, its routes were %+v", l.id, f.cluster, got, f.own, f.trip)
+		t.Fatalf("attempt %s of an RPC to %s sends the headers %v, want the header mutations of its route applied once to %v; the RPC is %+v", l.id, f.cluster, got, f.ownHeaders, f.routed)
 	}
 }

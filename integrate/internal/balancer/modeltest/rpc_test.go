@@ -28,44 +28,43 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
 )
 
-// modelRPC is an RPC from its first pick to its end, as gRPC makes it: it picks,
-// and picks again when a new picker is announced, until it has a connection that
-// is READY or an error that ends it.
+// modelRPC is an RPC from its first pick to its end, as gRPC makes it: it picks with each new
+// picker until it has a READY connection or an error that ends it.
 //
 //	waiting ─pick→ holding ─use→ in flight ─end→ over
 //	   ↑              │
-//	   └──connection gone
+//	   └──connection lost
 type modelRPC struct {
 	id           int
 	cluster      string
-	ctx          context.Context // has the RPC's hash; every fourth has none
-	host         int             // the number of the endpoint that its session is with; 0 is none
+	ctx          context.Context // has the RPC's hash, except of every fourth
+	host         int             // the number of the endpoint of its session; 0 without session
 	waitForReady bool
 
-	waiting   bool
-	seen      int // the announcement of the picker that said to wait
-	err       error
-	conn      *modelConn // that it was given
-	done      func(balancer.DoneInfo)
-	attempts  context.Context         // of the RPC, if they avoid endpoints; nil if not
-	lose      context.CancelCauseFunc // ends those that are under way
-	made      int                     // attempts that were given a connection
-	hedged    bool                    // the latest was made as one
-	authority string                  // that the latest pick says; empty is that of the channel
+	waiting    bool
+	seen       int // the number of the picker that it waits for a successor of
+	err        error
+	conn       *modelConn // that it picked
+	done       func(balancer.DoneInfo)
+	attemptCtx context.Context         // of its attempts, if they avoid earlier endpoints; or nil
+	lose       context.CancelCauseFunc // ends the attempts in flight
+	made       int                     // attempts that picked a connection
+	hedged     bool                    // the latest attempt is a hedged one
+	authority  string                  // of the latest pick; empty is the channel's
 
-	account  account // whose limit it counts for, from the pick to its end
+	account  account // counts it from the pick to its end
 	reported bool    // load is reported of it
-	lost     bool    // against another attempt
+	lost     bool    // superseded by another attempt
 	timedOut bool    // canceled after per_try_timeout
 }
 
-// account is what a circuit breaker belongs to (A32).
+// account identifies a circuit breaker (A32).
 type account struct{ cluster, service string }
 
 func (r *modelRPC) String() string { return fmt.Sprintf("RPC %d to %s", r.id, r.cluster) }
 
 // newRPC makes an RPC that has not picked yet.
-func (t *trial) newRPC(cluster string, hash uint64, waitForReady bool) *modelRPC {
+func (t *history) newRPC(cluster string, hash uint64, waitForReady bool) *modelRPC {
 	t.rpcs++
 	ctx, end := context.WithCancel(context.Background())
 	t.ends = append(t.ends, end)
@@ -75,8 +74,8 @@ func (t *trial) newRPC(cluster string, hash uint64, waitForReady bool) *modelRPC
 	return &modelRPC{id: t.rpcs, cluster: cluster, ctx: ctx, waitForReady: waitForReady}
 }
 
-// pick has the RPC pick once, with the picker of the moment.
-func (t *trial) pick(r *modelRPC) {
+// pick has the RPC pick once, with the latest picker.
+func (t *history) pick(r *modelRPC) {
 	p, seen := t.grpc.seen()
 	r.waiting, r.seen, r.err, r.conn, r.done = true, seen, nil, nil, nil
 	if p == nil {
@@ -86,16 +85,16 @@ func (t *trial) pick(r *modelRPC) {
 	switch {
 	case r.host > 0:
 		ctx = inSessionWith(ctx, t.lb, method, addr(r.host))
-	case r.attempts == nil:
+	case r.attemptCtx == nil:
 		ctx, lose := context.WithCancelCause(ctx)
 		if ctx, bound := avoidingTried(ctx, t.lb, method); bound {
-			r.attempts, r.lose = ctx, lose
+			r.attemptCtx, r.lose = ctx, lose
 		} else {
 			lose(nil)
 		}
 	}
-	if r.attempts != nil {
-		ctx = r.attempts
+	if r.attemptCtx != nil {
+		ctx = r.attemptCtx
 	}
 	possible := t.explain(r, ctx, method)
 	res, err := p.Pick(balancer.PickInfo{FullMethodName: method, Ctx: ctx})
@@ -109,11 +108,11 @@ func (t *trial) pick(r *modelRPC) {
 	default:
 		conn, ok := res.SubConn.(*modelConn)
 		if !ok || conn == nil {
-			t.Fatalf("%v picked the SubConn %v, which gRPC has not made", r, res.SubConn)
+			t.Fatalf("%v picked the SubConn %v, want one that gRPC made", r, res.SubConn)
 		}
 		r.waiting, r.conn, r.done, r.authority = false, conn, res.Done, strings.Join(res.Metadata[":authority"], ",")
 		r.made++
-		r.hedged = r.attempts != nil && t.lb.Table().Plans != nil
+		r.hedged = r.attemptCtx != nil && t.lb.Table().Plans != nil
 		if r.done == nil {
 			r.done = func(balancer.DoneInfo) {}
 		}
@@ -121,15 +120,14 @@ func (t *trial) pick(r *modelRPC) {
 	}
 }
 
-// joinSession makes the RPC one of a session with some endpoint of its cluster.
-func (t *trial) joinSession(r *modelRPC) {
+// joinSession makes the RPC part of a session with some endpoint of its cluster.
+func (t *history) joinSession(r *modelRPC) {
 	c := t.clusterNamed(r.cluster)
 	r.host = c.leaves[t.Rand.IntN(len(c.leaves))].first + t.Rand.IntN(endpointsPerLeaf)
 }
 
-// use has the RPC use the connection that it was given, or go back to waiting if
-// that is gone.
-func (t *trial) use(r *modelRPC) {
+// use has the RPC use the connection that it picked, or wait again if that was lost.
+func (t *history) use(r *modelRPC) {
 	if r.conn.takesRPCs() {
 		t.inFlight = append(t.inFlight, r)
 		return
@@ -138,48 +136,48 @@ func (t *trial) use(r *modelRPC) {
 	r.waiting, r.conn = true, nil
 }
 
-// end ends an RPC in flight. Backends report their load, some a heavy one.
-func (t *trial) end(r *modelRPC, err error) {
+// end ends an RPC in flight. Backends report their load, some a high one.
+func (t *history) end(r *modelRPC, err error) {
 	report := &orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: float64(r.conn.number%8) / 6}
 	t.release(r, balancer.DoneInfo{Err: err, BytesSent: true, BytesReceived: err == nil, ServerLoad: report})
 }
 
-// again reports whether another attempt is to be made at an RPC whose latest has ended.
-func (r *modelRPC) again() bool { return r.attempts != nil && r.made < hedged.MaxAttempts }
+// mayRetry reports whether an RPC whose latest attempt has ended makes another one.
+func (r *modelRPC) mayRetry() bool { return r.attemptCtx != nil && r.made < hedged.MaxAttempts }
 
-// loses ends an attempt at a hedged RPC because another one was faster, as gRPC does when the
+// supersede ends an attempt of a hedged RPC because another one was faster, as gRPC does when the
 // interceptor cancels it.
-func (t *trial) loses(r *modelRPC) {
+func (t *history) supersede(r *modelRPC) {
 	r.lost = r.hedged
 	r.lose(rpc.ErrHedgeSuperseded)
 	t.release(r, balancer.DoneInfo{Err: status.Error(codes.Canceled, context.Canceled.Error()), BytesSent: true})
 }
 
-// admit counts an RPC that was given a connection. The limit is that of the
-// configuration in force (A32).
-func (t *trial) admit(r *modelRPC) {
+// admit counts an RPC that has picked a connection. The limit is that of the current configuration
+// (A32).
+func (t *history) admit(r *modelRPC) {
 	l := t.leafOf(r.conn.number)
 	if l == nil {
-		t.Fatalf("%v picked %v, which belongs to no leaf", r, r.conn)
+		t.Fatalf("%v picked %v, want an endpoint of a leaf", r, r.conn)
 	}
 	r.account, r.reported = account{l.name, l.service}, l.server != ""
 	if n := t.counts[r.account]; n >= int(l.max) && !t.updating {
-		t.Fatalf("%v was admitted to %s with %d RPCs in flight, max_requests is %d (A32)", r, l.name, n, l.max)
+		t.Fatalf("%v was admitted to %s with %d RPCs in flight, want at most max_requests, which is %d (A32)", r, l.name, n, l.max)
 	}
 	t.counts[r.account]++
 }
 
-func (t *trial) release(r *modelRPC, info balancer.DoneInfo) {
+func (t *history) release(r *modelRPC, info balancer.DoneInfo) {
 	t.counts[r.account]--
-	t.note(r, info)
-	t.countRun(r, info)
+	t.recordLoad(r, info)
+	t.recordOutcome(r, info)
 	r.done(info)
 	r.done = nil
 }
 
-// refused reports whether the error is a circuit breaker's, and fails if none of
-// the cluster's has reached its limit.
-func (t *trial) refused(r *modelRPC) bool {
+// refused reports whether the error is from a circuit breaker, and fails if no circuit breaker of
+// the cluster has reached its limit.
+func (t *history) refused(r *modelRPC) bool {
 	if !strings.Contains(r.err.Error(), "circuit breaker") {
 		return false
 	}
@@ -188,31 +186,31 @@ func (t *trial) refused(r *modelRPC) bool {
 			return true
 		}
 	}
-	t.Fatalf("%v was refused: %v; in flight are %v", r, r.err, t.counts)
+	t.Fatalf("%v was rejected (%v), want it admitted: the RPCs in flight are %v (A32)", r, r.err, t.counts)
 	return true
 }
 
-// loadServers are the servers that load is reported to, all in one. The streams of
-// the control plane, which are theirs too, say nothing.
+// loadServers stands for all servers of load reports. It also accepts the streams of the control
+// plane, and never answers them.
 type loadServers struct {
 	mu   sync.Mutex
 	sums map[account]*loads
 }
 
-// loads is what was reported of a cluster and its EDS service, added up. RPCs whose
-// connection had gone before they were sent are void: they may have been reported as
-// issued by then. Those that lost against another attempt are neither ok nor failed.
+// loads is the sum of the reports of a cluster and its EDS service. RPCs whose connection was lost
+// before they were sent are void: they may have been reported as issued. RPCs superseded by another
+// attempt count neither as ok nor as failed.
 type loads struct{ issued, ok, failed, lost, void uint64 }
 
-// intercept answers for the servers.
+// intercept answers in place of the servers.
 func (s *loadServers) intercept(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	return &loadStream{servers: s, ctx: ctx, silent: !strings.Contains(method, "LoadReporting")}, nil
 }
 
-// reportInterval is how often reports are asked for.
+// reportInterval is the interval of reports.
 const reportInterval = 10 * time.Second
 
-// loadStream asks for reports of everything.
+// loadStream requests reports of all clusters.
 type loadStream struct {
 	grpc.ClientStream // nil
 
@@ -260,31 +258,30 @@ func (s *loadStream) SendMsg(m any) error {
 	return nil
 }
 
-// checkLoads checks that what was reported is what there was, once all RPCs have
-// ended and been reported (T-LRS-3): for the clusters whose reports went to one
-// server all along, since another server is not told of RPCs that it has not seen
-// begin.
-func (t *trial) checkLoads() {
+// checkLoads checks that the reports match the RPCs, once all have ended and been reported
+// (T-LRS-3): for the clusters whose reports always went to the same server, since a new server does
+// not get the RPCs that began before.
+func (t *history) checkLoads() {
 	kit.Pass(reportInterval + time.Second)
 	t.servers.mu.Lock()
 	defer t.servers.mu.Unlock()
 	for a, want := range t.loads {
-		if t.lossy[a.cluster] {
+		if t.incomplete[a.cluster] {
 			continue
 		}
-		got := t.servers.sums[account{t.plane.realName(a.cluster), a.service}]
+		got := t.servers.sums[account{t.controlPlane.realName(a.cluster), a.service}]
 		if got == nil {
 			got = &loads{}
 		}
-		most := want.issued + want.void + uint64(t.counts[a]) // those in flight may have been reported
+		most := want.issued + want.void + uint64(t.counts[a]) // RPCs in flight may have been reported
 		if got.ok != want.ok || got.failed != want.failed || got.issued < want.issued || got.issued > most {
-			t.Fatalf("the load reported of %v is %+v, want %+v and %d in flight", a, *got, *want, t.counts[a])
+			t.Fatalf("load reports of %v add up to %+v, want %+v and up to %d in flight (T-LRS-3)", a, *got, *want, t.counts[a])
 		}
 	}
 }
 
-// note counts what is to be reported of an RPC that has ended.
-func (t *trial) note(r *modelRPC, info balancer.DoneInfo) {
+// recordLoad counts the expected report of an RPC that has ended.
+func (t *history) recordLoad(r *modelRPC, info balancer.DoneInfo) {
 	if !r.reported {
 		return
 	}

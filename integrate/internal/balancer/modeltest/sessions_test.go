@@ -24,14 +24,13 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// checkSession checks that an RPC of a session goes to the session's endpoint, if
-// that is connected and may be used: a session stays with an endpoint that drains
-// if the cluster says so, also if that is the only one that is connected (A55), and with one
-// of a priority that is not in use (A75).
-func (t *trial) checkSession(r *modelRPC, c *planeCluster) {
+// checkSession checks that an RPC of a session uses the session's endpoint if that is connected and
+// may be used: a session stays with an endpoint that drains if the cluster allows it, even if that
+// is the only connected one (A55), and with one of a priority that is not in use (A75).
+func (t *history) checkSession(r *modelRPC, c *modelCluster) {
 	list := c.priorities()
-	if r.host == 0 || !t.plane.sessions || !c.routed || len(list) == 0 || len(c.sent.Leaves) != 1 || !list[0].transparent() {
-		return // of several leaves, that in use knows its endpoints
+	if r.host == 0 || !t.controlPlane.sessions || !c.routed || len(list) == 0 || len(c.sent.Leaves) != 1 || !list[0].transparent() {
+		return // with several leaves, only the endpoints of the leaf in use are known
 	}
 	_, e := c.find(r.host)
 	if e == nil || e.Health == picker.Draining && !list[0].leaf.Override.Draining {
@@ -41,25 +40,25 @@ func (t *trial) checkSession(r *modelRPC, c *planeCluster) {
 		return has(e, conn.number) && t.usable(conn)
 	})
 	if connected && (r.conn == nil || !t.isHost(r, e)) {
-		t.Fatalf("%v of the session with %d went to %v, error %v, though the endpoint is connected (A55)", r, r.host, r.conn, r.err)
+		t.Fatalf("%v of the session with endpoint %d picked %v (error %v), want the endpoint, which is connected (A55)", r, r.host, r.conn, r.err)
 	}
 }
 
-// interleaveSessions makes RPCs that belong to no session between RPCs of sessions. The latter are no
-// picks of the policy, so they take no position of its order: after any number of picks, endpoints of
-// one locality that have the same weight have the same number of picks, give or take one (EDF-2).
-func (t *trial) interleaveSessions() {
-	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+// interleaveSessions makes RPCs without a session between RPCs of sessions. The latter are no picks
+// of the policy, so they take no position of its order: after any number of picks, endpoints of one
+// locality that have the same weight have the same number of picks, plus or minus one (EDF-2).
+func (t *history) interleaveSessions() {
+	c := t.controlPlane.clusters[t.Rand.IntN(len(t.controlPlane.clusters))]
 	if c.routed && t.Rand.IntN(3) == 0 {
 		l := c.leaves[0]
 		t.Logf("%s: sessions, load reports and round robin, and its endpoints connect", l.name)
 		l.policy = picker.Policy{Kind: []picker.PolicyKind{picker.PolicyEDF, picker.PolicyRoundRobin}[t.Rand.IntN(2)], Flat: t.Rand.IntN(2) == 0}
-		t.plane.sessions, l.moved, l.outlier, c.stale = true, l.moved || l.server == "", false, true
-		l.server = cmp.Or(l.server, t.plane.servers[0])
+		t.controlPlane.sessions, l.moved, l.outlier, c.stale = true, l.moved || l.server == "", false, true
+		l.server = cmp.Or(l.server, t.controlPlane.servers[0])
 		t.push()
-		t.rise()
+		t.connectAll()
 	}
-	if !c.routed || !t.plane.sessions || !t.mustServe(c) {
+	if !c.routed || !t.controlPlane.sessions || !t.mustServe(c) {
 		return
 	}
 	p := c.priorities()[t.firstReady(c)]
@@ -74,19 +73,19 @@ func (t *trial) interleaveSessions() {
 			}
 		}
 	}
-	t.Logf("RPCs of sessions with %d endpoints of %s, and between them others", len(ready), p.leaf.Name)
+	t.Logf("RPCs with sessions at %d endpoints of %s, and RPCs without sessions between them", len(ready), p.leaf.Name)
 	counts := map[*picker.Endpoint]int{}
 	for range (2 + t.Rand.IntN(4)) * len(ready) {
 		r := t.newRPC(c.name, t.Rand.Uint64(), false)
-		if t.pick(r); r.conn == nil || !t.used(r) {
-			return // the circuit breaker refuses it
+		if t.pick(r); r.conn == nil || !t.tryUse(r) {
+			return // rejected by the circuit breaker
 		}
 		counts[p.find(r.conn.number)]++
 		t.end(r, nil)
 		for range t.Rand.IntN(3) {
 			r := t.newRPC(c.name, t.Rand.Uint64(), false)
 			r.host = numberOf(ready[t.Rand.IntN(len(ready))].Addr)
-			if t.pick(r); r.conn == nil || !t.used(r) {
+			if t.pick(r); r.conn == nil || !t.tryUse(r) {
 				return
 			}
 			t.checkSession(r, c)
@@ -97,7 +96,7 @@ func (t *trial) interleaveSessions() {
 		for i, e := range loc.Endpoints.All() {
 			for k, other := range loc.Endpoints.All() {
 				if i < k && slices.Contains(ready, e) && slices.Contains(ready, other) && e.Weight == other.Weight && abs(counts[e]-counts[other]) > 1 {
-					t.Fatalf("endpoints %v and %v of %s, of equal weight, get %d and %d picks between RPCs of sessions (EDF-2)", e.Addr, other.Addr, p.leaf.Name, counts[e], counts[other])
+					t.Fatalf("endpoints %v and %v of %s, of equal weight, get %d and %d picks between RPCs of sessions, want a difference of at most 1 (EDF-2)", e.Addr, other.Addr, p.leaf.Name, counts[e], counts[other])
 				}
 			}
 		}
@@ -106,18 +105,18 @@ func (t *trial) interleaveSessions() {
 
 func abs(n int) int { return max(n, -n) }
 
-// isHost reports whether the RPC is of a session, and went to the session's endpoint.
-func (t *trial) isHost(r *modelRPC, e *picker.Endpoint) bool {
+// isHost reports whether the RPC belongs to a session and used the session's endpoint.
+func (t *history) isHost(r *modelRPC, e *picker.Endpoint) bool {
 	return r.host > 0 && has(e, r.host) && (r.conn == nil || has(e, r.conn.number))
 }
 
-// TestSessionPolicySwitch: an RPC whose latest attempt went where no sessions are, for its
-// cluster has come to have such a policy, gets no cookie of the endpoint that an earlier attempt
-// went to.
+// TestSessionPolicySwitch: if the latest attempt of an RPC used a policy without sessions, since
+// the policy of its cluster has changed, the RPC gets no cookie with the endpoint of an earlier
+// attempt.
 func TestSessionPolicySwitch(t *testing.T) {
 	for name, policy := range map[string]picker.Policy{
 		"pick_first": {Kind: picker.PolicyPickFirst, First: &picker.PickFirst{}},
-		"custom":     {Kind: picker.PolicyCustom, Custom: &picker.CustomPolicy{Name: string(prompt), Config: []byte(`{}`)}},
+		"custom":     {Kind: picker.PolicyCustom, Custom: &picker.CustomPolicy{Name: string(immediate), Config: []byte(`{}`)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -161,10 +160,10 @@ func TestSessionPolicySwitch(t *testing.T) {
 				}
 				switchTo(picker.Policy{})
 				if got := cookieAfter(func() {}); len(got) != 1 {
-					t.Errorf("an RPC without a session gets the cookies %q, want one", got)
+					t.Errorf("RPC without a session gets the cookies %q, want one", got)
 				}
 				if got := cookieAfter(func() { switchTo(policy) }); len(got) != 0 {
-					t.Errorf("an RPC that was answered where no sessions are gets the cookie %q", got)
+					t.Errorf("RPC answered by a policy without sessions gets the cookie %q, want none", got)
 				}
 			})
 		})

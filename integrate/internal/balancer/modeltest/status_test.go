@@ -23,73 +23,72 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file checks what a channel says of itself (Status, WaitReady) against what the
-// model knows.
+// This file compares Status, WaitReady and Explain with the model.
 
 // checkStatus checks the channel's status.
-func (t *trial) checkStatus() {
+func (t *history) checkStatus() {
 	s := statusIn(t.lb, true)
 	routed := 0
-	for _, c := range t.plane.clusters {
+	for _, c := range t.controlPlane.clusters {
 		if !c.routed || c.sent == nil {
 			continue
 		}
 		routed++
 		i := slices.IndexFunc(s.Clusters, func(cs report.ClusterStatus) bool { return cs.Name == c.sent.Name })
 		if i < 0 {
-			t.Fatalf("the status lacks cluster %s: %+v", c.name, s.Clusters)
+			t.Fatalf("Status has no cluster %s, want it among %+v", c.name, s.Clusters)
 			return
 		}
 		t.checkClusterStatus(c, &s.Clusters[i])
 	}
 	if len(s.Clusters) != routed {
-		t.Fatalf("the status has %d clusters, of %d", len(s.Clusters), routed)
+		t.Fatalf("Status has %d clusters, want %d", len(s.Clusters), routed)
 	}
 	if len(s.Events) == 0 || s.Since.IsZero() || s.Error != "" {
-		t.Fatalf("the status of a target in force is %+v", s)
+		t.Fatalf("Status of a target with a configuration is %+v, want events, a time and no error", s)
 	}
 }
 
-func (t *trial) checkClusterStatus(c *planeCluster, s *report.ClusterStatus) {
+func (t *history) checkClusterStatus(c *modelCluster, s *report.ClusterStatus) {
 	for i, l := range c.leaves {
 		if n := t.counts[account{l.name, l.service}]; s.Leaves[i].InFlight != int64(n) {
-			t.Fatalf("the status has %d RPCs of %s in flight, of %d", s.Leaves[i].InFlight, l.name, n)
+			t.Fatalf("Status has %d RPCs of %s in flight, want %d", s.Leaves[i].InFlight, l.name, n)
 		}
 	}
 	var all []report.PriorityStatus
 	for _, l := range s.Leaves {
 		all = append(all, l.Priorities...)
 	}
-	tiers := c.priorities()
-	if len(all) != len(tiers) {
-		t.Fatalf("the status has %d priorities of %s, of %d", len(all), c.name, len(tiers))
+	priorities := c.priorities()
+	if len(all) != len(priorities) {
+		t.Fatalf("Status has %d priorities of %s, want %d", len(all), c.name, len(priorities))
 	}
 	inUse := 0
-	for i, p := range tiers {
+	for i, p := range priorities {
 		t.checkPriorityStatus(c, p, &all[i])
 		if all[i].InUse {
 			inUse++
 		}
 		if all[i].Priority != i || (i == s.Priority) && !all[i].InUse {
-			t.Fatalf("priority %d of %s, of which %d is in use, is %+v", i, c.name, s.Priority, all[i])
+			t.Fatalf("Status of priority %d of %s, which uses priority %d, is %+v", i, c.name, s.Priority, all[i])
 		}
 		if i < s.Priority && t.isReady(p) {
-			t.Fatalf("the status says that %s uses priority %d, though %d is READY (A56)", c.name, s.Priority, i)
+			t.Fatalf("Status: %s uses priority %d, want %d, which is READY (A56)", c.name, s.Priority, i)
 		}
 	}
-	if len(tiers) > 0 && (s.Priority < 0 || inUse != 1) {
-		t.Fatalf("%d priorities of %s are in use, and the cluster's is %d", inUse, c.name, s.Priority)
+	if len(priorities) > 0 && (s.Priority < 0 || inUse != 1) {
+		t.Fatalf("Status: %d priorities of %s are in use and the cluster uses %d, want one", inUse, c.name, s.Priority)
 	}
-	if s.Priority >= 0 && tiers[s.Priority].transparent() && (s.State == "READY") != t.isReady(tiers[s.Priority]) {
-		t.Fatalf("the status says that %s is %s, by priority %d; READY is %v", c.name, s.State, s.Priority, t.isReady(tiers[s.Priority]))
+	if s.Priority >= 0 && priorities[s.Priority].transparent() && (s.State == "READY") != t.isReady(priorities[s.Priority]) {
+		t.Fatalf("Status: %s is %s and uses priority %d, want READY: %v", c.name, s.State, s.Priority, t.isReady(priorities[s.Priority]))
 	}
 	if (s.State == "TRANSIENT_FAILURE") != (s.Error != "") {
-		t.Fatalf("the status says that %s is %s: %q", c.name, s.State, s.Error)
+		t.Fatalf("Status: %s is %s with error %q, want an error only in TRANSIENT_FAILURE", c.name, s.State, s.Error)
 	}
 }
 
-// checkPriorityStatus checks what the status says of a priority's endpoints.
-func (t *trial) checkPriorityStatus(c *planeCluster, p tier, s *report.PriorityStatus) {
+// checkPriorityStatus checks the endpoints of a priority in the status.
+func (t *history) checkPriorityStatus(c *modelCluster, p priorityView, s *report.PriorityStatus) {
 	var want report.EndpointCounts
 	failed := 0
 	for _, loc := range p.Localities {
@@ -107,24 +106,23 @@ func (t *trial) checkPriorityStatus(c *planeCluster, p tier, s *report.PriorityS
 	}
 	n := s.Endpoints
 	if n.Total != want.Total || n.Total != n.Ready+n.Connecting+n.Idle+n.Failed+n.Ejected+n.Draining+n.Subset {
-		t.Fatalf("the status of a priority of %s has the endpoints %+v, of %d", c.name, n, want.Total)
+		t.Fatalf("Status of a priority of %s has the endpoints %+v, want %d that add up", c.name, n, want.Total)
 	}
 	t.checkLocalities(c, p, s)
 	if !p.transparent() {
 		return
 	}
 	if n.Ready != want.Ready || n.Draining != want.Draining || n.Failed < failed || n.Ejected+n.Subset > 0 {
-		t.Fatalf("the status of a priority of %s has the endpoints %+v; %d are READY, %d drain, %d failed", c.name, n, want.Ready, want.Draining, failed)
+		t.Fatalf("Status of a priority of %s has the endpoints %+v, want %d READY, %d draining, at least %d failed", c.name, n, want.Ready, want.Draining, failed)
 	}
 	if t.hasFailed(p) && s.State != "TRANSIENT_FAILURE" {
-		t.Fatalf("the status of a priority of %s that has failed is %+v", c.name, s)
+		t.Fatalf("Status of a priority of %s all of whose endpoints failed is %+v, want TRANSIENT_FAILURE", c.name, s)
 	}
 }
 
-// checkLocalities checks what the status says of a priority's endpoints one by one: they are
-// those that are counted, in the states that are counted, and no share goes to one that
-// cannot be picked.
-func (t *trial) checkLocalities(c *planeCluster, p tier, s *report.PriorityStatus) {
+// checkLocalities checks the endpoints of a priority in the status one by one: they add up to the
+// counts, and no endpoint that cannot be picked has a share of the RPCs.
+func (t *history) checkLocalities(c *modelCluster, p priorityView, s *report.PriorityStatus) {
 	var n report.EndpointCounts
 	sum := 0.
 	for i, loc := range s.Localities {
@@ -147,177 +145,177 @@ func (t *trial) checkLocalities(c *planeCluster, p tier, s *report.PriorityStatu
 				n.Failed++
 			}
 			if e.Share > 0 && (!s.InUse || e.Out != "") {
-				t.Fatalf("the status of %s says that an endpoint of locality %d gets RPCs: %+v", c.name, i, e)
+				t.Fatalf("Status of %s has a share for an endpoint of locality %d that cannot be picked: %+v", c.name, i, e)
 			}
 		}
 		if share > loc.Share+1e-9 {
-			t.Fatalf("the status of %s says that locality %d gets %v of the RPCs, and its endpoints %v", c.name, i, loc.Share, share)
+			t.Fatalf("Status of %s has share %v for locality %d, and its endpoints have %v, want no more", c.name, loc.Share, i, share)
 		}
 		sum += loc.Share
 	}
 	n.Total, n.Subset = n.Total+s.Endpoints.Subset, s.Endpoints.Subset
 	if n != s.Endpoints {
-		t.Fatalf("the status of a priority of %s counts %+v, and has %+v", c.name, s.Endpoints, n)
+		t.Fatalf("Status of a priority of %s counts the endpoints %+v, want %+v", c.name, s.Endpoints, n)
 	}
 	if sum > 1+1e-9 {
-		t.Fatalf("the status of a priority of %s gives %v of the RPCs away", c.name, sum)
+		t.Fatalf("Status of a priority of %s has shares of %v in total, want at most 1", c.name, sum)
 	}
 }
 
 func unreachable(conn *modelConn) bool { return conn.state == connectivity.TransientFailure }
 func reachable(conn *modelConn) bool   { return !unreachable(conn) }
 
-// hasConn reports whether an endpoint has such a SubConn.
-func (t *trial) hasConn(e *picker.Endpoint, such func(*modelConn) bool) bool {
+// hasConn reports whether an endpoint has a SubConn that satisfies a condition.
+func (t *history) hasConn(e *picker.Endpoint, such func(*modelConn) bool) bool {
 	return slices.ContainsFunc(t.grpc.open(), func(conn *modelConn) bool { return has(e, conn.number) && such(conn) })
 }
 
-// checkReady checks that WaitReady would return if RPCs of a cluster are served for
-// certain, and that they do not wait if it would.
-func (t *trial) checkReady() {
-	for _, c := range t.plane.clusters {
-		if !c.routed || c.sluggish() {
+// checkReady checks that WaitReady would return if RPCs of a cluster must be served, and that RPCs
+// do not wait if it would.
+func (t *history) checkReady() {
+	for _, c := range t.controlPlane.clusters {
+		if !c.routed || c.slowPolicy() {
 			continue
 		}
 		ready := t.lb.IsReady(t.Context(), "/"+c.name+"/m")
-		t.rest()
+		t.drainEvents()
 		if !ready && t.mustServe(c) {
-			t.Fatalf("WaitReady would wait for %s, which has an endpoint to pick", c.name)
+			t.Fatalf("WaitReady waits for %s, want it to return: a priority is READY", c.name)
 		}
-		if !ready || t.hashes(c) || slices.ContainsFunc(c.priorities(), func(p tier) bool { return !p.transparent() }) {
+		if !ready || t.hashes(c) || slices.ContainsFunc(c.priorities(), func(p priorityView) bool { return !p.transparent() }) {
 			continue
 		}
 		r := t.newRPC(c.name, t.Rand.Uint64(), false)
 		if t.pick(r); r.waiting || r.conn == nil && !t.refused(r) {
-			t.Fatalf("WaitReady would return for %s, and %v is not sent: %v", c.name, r, r.err)
+			t.Fatalf("WaitReady returns for %s, but %v has no connection: %v", c.name, r, r.err)
 		}
-		t.settle(r)
+		t.checkPicked(r)
 	}
 }
 
-// This file asks channels what they are at and where RPCs would go, at any moment: such
-// questions disturb nothing, wait for nobody, and have an answer.
+// Queries (Status, Inspect, Explain) may be made at any moment: they change nothing, do not block,
+// and return a result.
 
-// look asks while everything is at rest, and checks that it stays so.
-func (t *trial) look() {
-	t.rest()
+// queryAtRest makes queries while there is no work left, and checks that they cause none.
+func (t *history) queryAtRest() {
+	t.drainEvents()
 	b := t.lb
 	table, _ := b.Published()
-	before, busyBefore := t.grpc.doings(), b.InFlight()
-	t.ask()
-	t.rest()
-	if after := t.grpc.doings(); after != before {
-		t.Fatalf("questions have the balancer act: it was at %+v, and is at %+v", before, after)
+	before, busyBefore := t.grpc.callCounts(), b.InFlight()
+	t.queryAll()
+	t.drainEvents()
+	if after := t.grpc.callCounts(); after != before {
+		t.Fatalf("Status or Explain changed the channel: calls %+v, want %+v", after, before)
 	}
 	if now, _ := b.Published(); now != table {
-		t.Fatalf("questions have something published")
+		t.Fatalf("Status or Explain published a picker, want no change")
 	}
 	if n := b.InFlight(); n != busyBefore {
-		t.Fatalf("questions are counted as RPCs: endpoints have %d in flight, and had %d", n, busyBefore)
+		t.Fatalf("Status or Explain changed the RPCs in flight: %d, want %d", n, busyBefore)
 	}
 }
 
-// glimpse asks while the balancer has not settled.
-func (t *trial) glimpse() {
+// queryUnsettled makes queries while the balancer has work to do.
+func (t *history) queryUnsettled() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		t.ask()
+		t.queryAll()
 	}()
 	<-done
 }
 
-// ask asks everything.
-func (t *trial) ask() {
+// queryAll makes all queries.
+func (t *history) queryAll() {
 	b := t.lb
 	for _, detailed := range []bool{false, true} {
 		s := statusIn(b, detailed)
 		if _, err := json.Marshal(s); err != nil {
-			t.Fatalf("the status cannot be printed: %v", err)
+			t.Fatalf("Status cannot be encoded as JSON: %v", err)
 		}
-		if wrong := unsound(&s); wrong != "" {
-			t.Fatalf("the status is not sound: %s: %+v", wrong, s)
+		if problem := inconsistency(&s); problem != "" {
+			t.Fatalf("Status contradicts itself: %s: %+v", problem, s)
 		}
 	}
-	for _, c := range t.plane.clusters {
+	for _, c := range t.controlPlane.clusters {
 		x, err := lb.Explain(metadatautil.WithHash(context.Background(), rand.Uint64()), b, "/"+c.name+"/m")
 		switch {
 		case err != nil:
 			if _, ok := b.Published(); ok {
-				t.Fatalf("an RPC to %s cannot be explained: %v", c.name, err)
+				t.Fatalf("Explain of an RPC to %s fails: %v", c.name, err)
 			}
 		case x.NoRoute < 1 && len(x.Routes) == 0:
-			t.Fatalf("an RPC to %s takes no route, and is not refused for that: %v", c.name, x)
+			t.Fatalf("Explain of an RPC to %s has neither a route nor NoRoute: %v", c.name, x)
 		case (x.NoRoute == 1) == c.routed && !x.Pending && c.sent != nil:
-			t.Fatalf("an RPC to %s, which is routed: %v, is without a route: %v", c.name, c.routed, x)
+			t.Fatalf("Explain of an RPC to %s, which is routed: %v, has NoRoute for the opposite: %v", c.name, c.routed, x)
 		}
 		if x != nil && x.String() == "" {
-			t.Fatalf("the explanation of an RPC to %s has no text", c.name)
+			t.Fatalf("Explain of an RPC to %s has no text", c.name)
 		}
 	}
 }
 
-// unsound returns in what a status contradicts itself, whatever is going on.
-func unsound(s *report.TargetStatus) string {
+// inconsistency returns a contradiction within a status, or "".
+func inconsistency(s *report.TargetStatus) string {
 	for _, c := range s.Clusters {
 		inUse := 0
 		for _, l := range c.Leaves {
 			if l.InFlight < 0 {
-				return "RPCs in flight are less than none"
+				return "the number of RPCs in flight is negative"
 			}
 			for _, p := range l.Priorities {
 				n := p.Endpoints
 				if n.Total != n.Ready+n.Connecting+n.Idle+n.Failed+n.Ejected+n.Draining+n.Subset {
-					return "endpoints do not add up"
+					return "the counts of endpoints do not add up"
 				}
 				if p.InUse {
 					inUse++
 				}
 				for _, loc := range p.Localities {
 					if loc.Share < 0 || loc.Share > 1+1e-9 {
-						return "a share is no part of one"
+						return "a share is not between 0 and 1"
 					}
 				}
 			}
 		}
 		if (c.Priority >= 0) != (inUse > 0) {
-			return "a cluster uses a priority and none is in use, or the other way round"
+			return "the priority of a cluster and the priorities in use differ"
 		}
 	}
 	return ""
 }
 
-// doings is what the balancer has had gRPC do.
-type doings struct{ made, announced, actions, streams int }
+// callCounts are the numbers of calls that the balancer has made.
+type callCounts struct{ made, announced, actions, streams int }
 
-func (cc *modelChannel) doings() doings {
+func (cc *modelChannel) callCounts() callCounts {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
-	return doings{cc.made, cc.announced, cc.actions, cc.streams}
+	return callCounts{cc.made, cc.announced, cc.actions, cc.streams}
 }
 
-// lookFrom returns what asks a balancer now and then when it calls others, which may do so:
-// it holds no mutex then.
-func (t *trial) lookFrom(b *lb.Balancer) func() {
+// queryFrom returns a callback that queries a balancer now and then while the balancer calls it.
+// The callback may do so, since the balancer holds no mutex then.
+func (t *history) queryFrom(b *lb.Balancer) func() {
 	return func() {
 		if rand.IntN(8) == 0 {
-			_ = statusIn(b, true) // or the test hangs, and its trace says who waits
+			_ = statusIn(b, true) // if this deadlocks, the trace of the test shows the goroutines
 		}
 	}
 }
 
-// callBack is code of others' that the balancer has called.
+// callBack calls the callback, if there is one.
 func (cc *modelChannel) callBack() {
-	if cc.called != nil {
-		cc.called()
+	if cc.onCallback != nil {
+		cc.onCallback()
 	}
 }
 
-// explain explains some of the RPCs before they pick. What it returns is told what the pick
-// came to, and checks that the explanation calls it possible. RPCs of sessions are made by
-// the model without a cookie, which is what explanations go by, and further attempts avoid
-// endpoints.
-func (t *trial) explain(r *modelRPC, ctx context.Context, method string) (possible func(balancer.PickResult, error)) {
+// explain explains some of the RPCs before they pick. The function that it returns gets the result
+// of the pick, and checks that the explanation allows it. RPCs of sessions are skipped, because the
+// model makes them without the cookie that explanations read, and so are further attempts, which
+// avoid endpoints.
+func (t *history) explain(r *modelRPC, ctx context.Context, method string) (possible func(balancer.PickResult, error)) {
 	b := t.lb
 	table, published := b.Published()
 	if r.id%4 > 0 || r.host > 0 || r.made > 0 || !published {
@@ -325,31 +323,31 @@ func (t *trial) explain(r *modelRPC, ctx context.Context, method string) (possib
 	}
 	x, err := lb.Explain(ctx, b, method)
 	if err != nil {
-		t.Fatalf("%v cannot be explained: %v", r, err)
+		t.Fatalf("Explain of %v fails: %v", r, err)
 	}
 	return func(res balancer.PickResult, err error) {
 		if now, _ := b.Published(); now != table {
 			return // another snapshot was published in between
 		}
-		behind := t.updating || t.clusterNamed(r.cluster).sluggish()
+		behind := t.updating || t.clusterNamed(r.cluster).slowPolicy()
 		if why := impossible(x, res, err, behind, t.updating); why != "" {
-			t.Fatalf("%v results in (%v, %v), and the explanation disagrees: %s:\n%v", r, res.SubConn, err, why, x)
+			t.Fatalf("%v picked (%v, %v), which contradicts Explain: %s:\n%v", r, res.SubConn, err, why, x)
 		}
 	}
 }
 
-// impossible returns why a pick cannot have come to what it came to, or "". behind says that
-// a child policy takes its time, and may pick an endpoint that has moved on; updating that picks may
-// use an earlier configuration, whose circuit breakers and removed clusters the status does not have.
+// impossible returns why a result of a pick contradicts an explanation, or "". behind means that a
+// child policy has a delay, and may pick an endpoint that was removed; updating that picks may use
+// an earlier configuration, whose circuit breakers and clusters the status does not have.
 func impossible(x *report.Explanation, res balancer.PickResult, err error, behind, updating bool) string {
-	var all report.RouteTarget // of the clusters that the RPC may have gone to
+	var all report.RouteTarget // of the clusters that the RPC may have used
 	for i := range x.Routes {
 		for k := range x.Routes[i].Clusters {
 			c := &x.Routes[i].Clusters[k]
 			all.Picked, all.Delegated, all.Waits, all.Fails = all.Picked+c.Picked, all.Delegated+c.Delegated, all.Waits+c.Waits, all.Fails+c.Fails
 			if conn, ok := res.SubConn.(*modelConn); ok && err == nil {
 				e := endpointIn(c, addr(conn.number).String())
-				if e != nil && e.Out == "" || (e == nil || behind) && c.Delegated+c.Fails > 0 || e == nil && updating { // a child policy may be a list behind
+				if e != nil && e.Out == "" || (e == nil || behind) && c.Delegated+c.Fails > 0 || e == nil && updating { // a child policy may use an earlier list
 					return ""
 				}
 			}
@@ -361,15 +359,15 @@ func impossible(x *report.Explanation, res balancer.PickResult, err error, behin
 	_, final := status.FromError(err)
 	switch {
 	case err == nil:
-		return "the endpoint is out"
+		return "the endpoint cannot be picked"
 	case all.Delegated > 0 || all.Fails > 0:
-		return "" // a child policy may do anything
+		return "" // the result depends on a child policy
 	case errors.Is(err, balancer.ErrNoSubConnAvailable) && all.Waits == 0:
 		return "no RPC waits"
 	case !final && !errors.Is(err, balancer.ErrNoSubConnAvailable):
 		return "no RPC fails"
 	case final && len(x.Routes) > 0 && x.NoRoute == 0:
-		return "no RPC is refused"
+		return "no RPC is rejected"
 	}
 	return ""
 }
