@@ -189,12 +189,41 @@
 // A tree of pickers, one for each layer, each with a Pick method, is easier to extend. But the
 // compiler cannot see through an interface call for each layer, and each layer that needs the
 // end of an RPC has to wrap a closure. Here a new policy is a row in policies.go and a file,
-// and rarely a case in PickCluster: see ARCHITECTURE.md.
+// and rarely a case in PickCluster.
 //
 // Stripes for all counters at all times make an RPC on a single processor slower by a quarter.
 // Positions in the snapshot would lose the picks made while the next snapshot is built, and restart
 // the sequence with it. One word per cluster with both position and RPCs in flight would save an
 // addition, but the channels of a process share the breaker and must not share the sequence.
+//
+// # How to add a policy
+//
+// Try a policy out of tree first: clusters name a balancer of gRPC's registry by a TypedStruct
+// (A52), and integrate.EndpointInfoOf has the EDS data of its endpoints
+// (integrate/examples/custom/policy.go). lbpolicy.Registry.With and integrate.Config.Policies
+// convert other messages. A built-in policy needs:
+//
+//  1. Kind: a constant of PolicyKind, and its row of PolicyTraits, which all other code reads:
+//     names, check of parameters, use of weights, what it connects, counts and times. Parameters
+//     are in Policy.
+//  2. Its file in picker: a function that compiles its groups. A policy that does not pick by a
+//     schedule needs a rule and a case in Snapshot.PickCluster; invariants.go checks the result.
+//  3. Its converter in xds/lbpolicy/endpoint.go, and in balancer.standalonePolicies for channels
+//     without xDS.
+//  4. Tests: an oracle as in oracle_test.go, the random model
+//     (integrate/internal/balancer/modeltest/policies_test.go) and the arena's arena.Policies.
+//     TestTraits compares the row with what a cluster of two endpoints does.
+//  5. Its documentation: integrate/docs/policies.md.
+//
+// # How to add a route condition
+//
+//  1. resource.decoder.match decodes and validates it into Route.
+//  2. routeTable.compile compiles it, clears unconditional, and sets routeTable.random if it
+//     draws. routeTable.matches checks it, and Snapshot.ExplainRoutes explains it.
+//  3. methodconfig.scopeOf excludes it from gRPC's service config. rpc.makePlans sets
+//     Plans.byHeader if it depends on headers, so that the first pick matches again (D13), and
+//     Plans.drawn if it draws.
+//  4. The oracles are in routetable_test.go and fuzz/routes_test.go.
 //
 // # Sources
 //

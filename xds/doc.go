@@ -230,6 +230,12 @@
 // of them as received (BenchmarkKeepBytes). A journal has 128 events of 96 bytes at most, which
 // targets share, and their texts, each of which is cut at 1 KiB.
 //
+// # How to add a cause to end a stream
+//
+// A timer, as in stream.watchSilence, calls session.endStreamLocked with the cause. The text and
+// the event of the end belong in session.endedLocked, and server.pause decides when to open the
+// next stream.
+//
 // # Sources
 //
 // gRFCs A27, A28, A37, A40, A46, A47, A53, A54, A57, A61, A71, A74, A75, A78 and A88

@@ -109,4 +109,12 @@
 //
 // Sources: gRFC A24, A42, A48, A52, A58, A62, A68, A76, A114; Envoy's documentation of the
 // messages for everything that gRPC does not specify.
+//
+// # How to add a field of a policy
+//
+// Its converter validates it (endpoint.go, hashing.go, Registry.legacy); doc.go lists ignored
+// fields. It becomes a parameter in picker/config.go, with its unit; the policy's row in
+// picker.PolicyTraits checks it. The policy's file in picker and group.explain use it. Parameters
+// of rings and tables belong in picker.placementSpec, or changes do not rebuild them. The JSON for
+// channels without xDS is in balancer.standalonePolicies.
 package lbpolicy

@@ -96,6 +96,45 @@
 // Functions are safe for concurrent use. A result is never modified after it has been returned,
 // so results are safe to share, and so is prev.
 //
+// # How to add a field
+//
+//   - Listener: decoded by decoder.listener into Listener; it reaches picks through xds.newPlan,
+//     dependencyManager.publishPlanLocked (compare), dependencyManager.deliverLocked (copy) into
+//     picker.Config; sameRPCConfig in integrate/internal/balancer/apply.go if interceptors use
+//     it.
+//   - RouteConfiguration: decoded by decoder.route, decoder.virtualHost into picker.Route; it
+//     reaches picks through picker.Config.Routes; rpc.planFor for interceptors.
+//   - Cluster: decoded by decoder.cluster into Cluster; it reaches picks through xds.newLeaf
+//     into picker.Leaf; balancer.leaf.configure applies changes.
+//   - ClusterLoadAssignment: from the wire, decoded by endpointFields.parse,
+//     endpointsDecoder.endpoint; it reaches picks through picker.Endpoint, or
+//     picker.EndpointExtra for rare fields, since an endpoint has 48 bytes.
+//
+// A field of a locality is parsed by localityFields.parse (endpointfields.go) and decoded by
+// endpointsDecoder.locality into picker.Locality, which has the Metadata already.
+// picker.Locality.Same compares it. If it changes picks, groupInput.compare (picker/reuse.go) does
+// too, and picker.builder.groups uses it; balancer.otherLocalities counts its changes for the event
+// ConfigurationApplied. Priorities count endpoints only, and need no change.
+//
+// Metadata of an endpoint is copied by newExtra. A field of an endpoint has four more places,
+// without which a change of this field alone is not noticed: the switch at the end of
+// endpointsDecoder.endpoint (whether there is an EndpointExtra), endpointsDecoder.extra (reuse of
+// the previous one), sameEndpoint (reordered lists), and balancer.endpoint.configure (effect on the
+// live endpoint). Custom policies see it in balancer.EndpointInfo and its Equal. Status and
+// explanations show it as a field of report.EndpointStatus, set by balancer.detail.endpoint, with
+// its text in report.Located.Notes, which explanations, the debug page and the command use.
+// balancer.noteEndpoint counts its changes for the event ConfigurationApplied.
+//
+// Other inputs of a leaf belong in xds.leafInputs, which is compared with !=: a list is a pointer
+// there. Fields that Envoy applies and xdslb does not are rows of ignoredFields (ignored.go) and of
+// integrate/docs/supported.md. TestEveryField fails if the messages gain an unknown field.
+//
+// # How to add a source of drop categories
+//
+// picker.Leaf.Drops is an ordered list, which all users follow. xds.newLeaf fills it from EDS
+// (endpointsDecoder.drops). Append another source there, with its inputs in leafInputs, or a source
+// of the channel in balancer.adaptation.cluster, with a case in adaptation.needsOwn.
+//
 // # Sources
 //
 // gRFC A27, A28, A29, A30, A31, A32, A33, A36, A37, A39, A41, A42, A44, A47, A50, A52, A55,

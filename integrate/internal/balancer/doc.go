@@ -45,6 +45,19 @@
 // or one for all; a group has a child, and a second one while the policy is switched. With
 // pick_first the snapshot picks the one endpoint that the child has selected.
 //
+// # One explanation
+//
+// Explain predicts where an RPC would go, without a pick. The kernel computes probabilities:
+// Snapshot.ExplainRoutes, Snapshot.ExplainTargets and Snapshot.ExplainCluster read the compiled
+// routes, groups and rings. A new rule of picking needs a case in group.explain; TestExplainPicks
+// compares picks with it.
+//
+// The balancer adds reasons. With the mutex held, lookCluster and detail.fill read the endpoints as
+// published (cluster.state) with their present states. No user code runs with the mutex held;
+// Detached copies the parts of the context that picks read. ExplainWhatIf feeds a file to an
+// XdsClient (Resources.DialOption) and a Simulation of the balancer. Channel.Inspect explains
+// each cluster and adds the RPCs of each endpoint, counted while there are viewers (callWatch).
+//
 // # Concurrency
 //
 // One mutex per channel serialises all changes to the balancer. Picks do not take it, except
@@ -64,6 +77,26 @@
 // XdsClient. Cancelling the watch does not wait for that goroutine; a closed balancer ignores
 // later updates.
 //
+// # How waiting RPCs are woken
+//
+// Before the first configuration an RPC waits in the interceptor
+// (integrate/internal/rpc/waiting.go), until Channel.Publish or Channel.Close.
+//
+// Later it waits inside gRPC, which repeats queued picks when it receives a picker. Ours never
+// changes, so stablePicker.wait sets a flag and checks the published state again. A publication
+// that may help (publisher.render) clears the flag and announces the same picker again
+// (publisher.announce). outbox.repick covers RPCs whose picked connection left READY or was shut
+// down, and publisher.refreshPicker covers RPCs that wait for a child policy's picker.
+//
+// # When EDS removes an endpoint
+//
+// reconciler.finish calls endpoint.remove. The endpoint drains, and its connection goes to
+// outbox.closing. 50 ms after the next publication publisher.shutDown calls SubConn.Shutdown on a
+// goroutine, and at once when the balancer is closed. gRPC closes the transport gracefully: RPCs in
+// flight finish, but an RPC that has picked the SubConn and has no stream yet may hang
+// (bench/grpc-go-draining.md), hence the delay. A connection that belongs to a child policy stays
+// until the child releases it. An endpoint that only moved keeps its connection (conn.moveTo).
+//
 // # Cost
 //
 // A SubConn's state change is O(priorities). Publications are at least 1 ms apart in a storm,
@@ -80,4 +113,43 @@
 //
 // Sources: gRFC A27, A28, A31, A32, A33, A39, A44, A50, A51, A55, A56, A58, A60, A61, A75, A81,
 // A114, A115; requirements are cited by id in the code.
+//
+// # How to separate connections
+//
+//   - Over updates, localities and priorities of a cluster: connections differ by addrKey, which
+//     sameAddrs and childSubConn.target compare. reconciler.finish moves endpoints. A property
+//     that may change has the connection replaced (endpoint.renameConn, conn.replace).
+//   - With a child policy: childSubConn.attach uses the endpoint's connection if
+//     childSubConn.target reports that it is exclusive.
+//   - Between clusters or channels: connections to backends are never shared.
+//   - To a control plane: channels share an XdsClient if xds.Options.difference finds no
+//     difference, and ADS and LRS share xds.pool.channelLocked.
+//
+// # How to add a timer of a cluster
+//
+// The timer is a *time.Timer of its owner: cluster, priority or detector. entry.after (balancer.go)
+// starts it: the function runs with the mutex held, and marks its change in the tally with
+// tally.note; the event then ends as any other. A timer that refreshes picks periodically is
+// scheduled in publisher.render, as cluster.scheduleWeights does; a phase with a deadline is a case
+// of priority.enter. cluster.close or leaf.close stops it. Timers of the channel use Runtime.After.
+// A changed duration does not affect a running timer, unless the owner restarts the timer as
+// leaf.await does. Explanations show the remaining time (whyUsed).
+//
+// # How to add an event, a log line, an error reason or a field of the status
+//
+//   - An event: an eventlog.Kind, and a call of recorder.record, which also decides whether it is
+//     logged. Event.mergeable decides whether repeats are merged. Events of the XdsClient are in
+//     xds/journal.go; integrate.mergeEvents joins both by time.
+//   - A log line: recorder.write, or recorder.writeState if a later line supersedes it, with a
+//     constant text and attributes. In xds it is core.logLocked (xds/core.go), in
+//     integrate/internal/link/link.go WarnOnce.
+//   - A reason in the log line about a failover: cluster.selectPriority has it, in the phase and
+//     counts of the previous priority (priority.go), and passes it to recorder.recordPriority,
+//     which writes the line, the event and the metric. Phase failed has two causes, a failure
+//     (priority.observe) and a timeout (priority.onFailoverTimeout).
+//   - An error reason: a constant in errors.go, exported in integrate/errors.go.
+//     identity.refusal makes statuses, once per change. An error for which RPCs wait is not a
+//     status: identity.failure registers its text, and rpc.failures.withInfo adds the reason.
+//   - A field of the status: its type in integrate/report/cluster.go, the function of look.go
+//     that fills it, and the model (integrate/internal/balancer/modeltest/status_test.go).
 package balancer

@@ -21,6 +21,17 @@
 //     which reports shared metrics ([Channel]).
 //   - Recorders are code of the program, which is not called with locks held. So events and
 //     values of histograms also wait for the next flush.
+//
+// # How to add a metric
+//
+// A backend metric in load reports (A85): balancer.newMetricNames and orcaRecorder.onDone.
+//
+// A metric of the client: defined.go defines it, and integrate/METRICS.md documents it with its
+// cost. Counters that exist anyway (D16) are folded when metrics are read: channelmetrics.FoldLoad
+// for clusters, balancer.Counts for interceptors and channels, channelmetrics.FoldClient for
+// XdsClients. Events are counted by the balancer.recorder. States are gauges: targetGauges and
+// sharedGauges in integrate/metrics.go. The test belongs in
+// integrate/examples/opentelemetry/balancing_test.go. Add nothing to Snapshot.PickCluster.
 package metric
 
 import (

@@ -17,6 +17,16 @@
 // An ejected host is not ejected again by RPCs that were in flight, nor by the second algorithm
 // in the same sweep: its time would grow without a new trial. grpc-go and gRPC Java do that;
 // A50's text can be read either way.
+//
+// # How to add a rule
+//
+// The parameters of a rule are fields of picker.OutlierDetection, decoded in xds/resource/outlier.go. There
+// are two ways to an ejection, and both end in ejection.eject (outlier.go): Sweep compares the
+// hosts of a leaf once per interval, and Eject decides about a host with consecutive failures, at
+// the end of an RPC (balancer.leaf.decide, on a goroutine of its own). balancer.leaf.applyEjections
+// passes the result to endpoints and child policies. A rule about the time since a connection
+// became READY uses StateSince of picker.EndpointState, which is on the clock of Sweep. Endpoints
+// of a child policy have the state of their balancer.group.
 package outlier
 
 import (

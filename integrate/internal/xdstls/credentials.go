@@ -30,6 +30,13 @@
 // Errors contain the cluster, the provider instance, the subject of the certificate and the
 // accepted names. They quote at most a few names of an untrusted certificate and no key
 // material. gRPC includes them in the errors of RPCs that fail for lack of a connection.
+//
+// # How to add a TLS setting of a cluster
+//
+// decoder.transportSocket in xds/resource/tls.go validates it into picker.TLS. balancer.leaf.adopt
+// passes it to the leaf's xdstls.Cluster, which balancer.conn.secured attaches to addresses.
+// xdsCredentials.ClientHandshake (integrate/credentials.go) calls Target.Handshake, which uses the
+// settings of that moment (credentials.go).
 package xdstls
 
 import (
