@@ -151,6 +151,9 @@ func (a *authority) checkLocked() {
 	}
 }
 
+// hasNextLocked implements serverUser.
+func (a *authority) hasNextLocked() bool { return len(a.servers) < len(a.chain) }
+
 // exhaustedLocked reports whether no server of the chain can be reached. The last server
 // can fail while an earlier server is connected again and has not responded yet.
 func (a *authority) exhaustedLocked() bool {

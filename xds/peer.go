@@ -33,6 +33,18 @@ type serverUser interface {
 	checkLocked()
 	// respondedLocked is called when a server has sent the first response of a stream.
 	respondedLocked(p *peer)
+	// hasNextLocked reports whether there is a server after the last one in use.
+	hasNextLocked() bool
+}
+
+// hasNextLocked reports whether all users have another server to use.
+func (p *peer) hasNextLocked() bool {
+	for u := range p.users {
+		if !u.hasNextLocked() {
+			return false
+		}
+	}
+	return true
 }
 
 // notify makes the goroutines of the server check for due work.

@@ -182,7 +182,7 @@ func (s *session) failedLocked(err error) {
 
 // respondedLocked is called for the first response of a stream.
 func (s *session) respondedLocked() {
-	s.switched = false
+	s.switched, s.err = false, nil
 	s.reachedLocked()
 	s.recordLocked(eventConnected, nil)
 	for a := range s.users {

@@ -26,6 +26,7 @@ type memory struct {
 	stream *SourceStream
 	runs   int
 	down   error
+	silent chan struct{} // unless nil, closed before the first resources
 	set    []proto.Message
 }
 
@@ -49,7 +50,16 @@ func newMemory(t *testing.T) (*memory, string) {
 func (m *memory) Run(ctx context.Context, s *SourceStream) error {
 	m.mu.Lock()
 	m.runs++
-	down := m.down
+	down, silent := m.down, m.silent
+	m.mu.Unlock()
+	if silent != nil {
+		select {
+		case <-silent:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	m.mu.Lock()
 	if down == nil {
 		m.stream = s
 		m.deliverLocked()
@@ -177,6 +187,37 @@ func TestSourceFallback(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSourceSilent: a source that delivers nothing within the failover time counts as unreachable if there is another
+// server (A71). The client returns to it when it delivers, without an error and without another call of Run. A
+// source that is the only server may take longer.
+func TestSourceSilent(t *testing.T) {
+	for _, another := range []bool{true, false} {
+		bubble(t, func(t *testing.T) {
+			m, doc := newMemory(t)
+			m.set, m.silent = targetOf("svc", 1), make(chan struct{})
+			servers := []string{doc}
+			if another {
+				servers = append(servers, serverDoc("second"))
+			}
+			h := newHarness(t, Options{}, servers, "")
+			if another {
+				h.servers["second"].serve(targetOf("svc", 2)...)
+			}
+			w := h.watch("svc")
+			advance(2 * time.Second) // the failover time, and a second
+			if another {
+				w.serves(t, "svc", "svc 2")
+			}
+			close(m.silent)
+			advance(time.Second)
+			w.serves(t, "svc", "svc 1")
+			if got := w.got(); got.errs > 0 || m.runs != 1 {
+				t.Errorf("%d errors: %v; %d streams", got.errs, got.err, m.runs)
+			}
+		})
+	}
 }
 
 // TestSourceBootstrap: the scheme of a source makes channel credentials unnecessary, and no other scheme does.

@@ -38,6 +38,8 @@ type stream struct {
 	ads     adsStream
 	tasks   sync.WaitGroup // the goroutines
 	workers [resource.NumTypes]chan received
+
+	responded bool // guarded by core.mu
 }
 
 // received is a response and its arrival.
@@ -95,9 +97,18 @@ func (st *stream) open(cc *grpc.ClientConn) (err error) {
 // watchSilence starts the timer for servers that send nothing, and returns a function that stops it.
 func (st *stream) watchSilence() (stop func()) {
 	s := st.session
-	var silence timing.Timer
+	var silence, local timing.Timer
 	s.core.mu.Lock()
 	defer s.core.unlock()
+	if after := s.core.opts.ConnectFailureAfter; s.cfg.Local() {
+		// The stream opens at once, so the next server is used as if the connection took this long. Without
+		// another server, the source may take its time.
+		s.core.startLocked(&local, after, func() {
+			if st.ctx.Err() == nil && !st.responded && s.hasNextLocked() {
+				s.failedLocked(fmt.Errorf("no resources within %v", after))
+			}
+		})
+	}
 	s.core.startLocked(&silence, s.core.resourceTimeoutLocked(s.cfg), func() {
 		if st.ctx.Err() == nil {
 			s.onResponseTimeoutLocked()
@@ -107,6 +118,7 @@ func (st *stream) watchSilence() (stop func()) {
 		s.core.mu.Lock()
 		defer s.core.unlock()
 		silence.StopLocked()
+		local.StopLocked()
 	}
 }
 
@@ -156,6 +168,7 @@ func (st *stream) count(msg message, first bool) (typ resource.Type, ok bool) {
 	s.core.mu.Lock()
 	defer s.core.unlock()
 	if first {
+		st.responded = true
 		s.respondedLocked()
 	}
 	if !ok {
