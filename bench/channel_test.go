@@ -150,6 +150,10 @@ func (echo) EmptyCall(context.Context, *testgrpc.Empty) (*testgrpc.Empty, error)
 // scenario's endpoints are up, or of which sessions need, if it hashes.
 func dial(tb testing.TB, impl string, sc scenario, control *xdstest.Server) *grpc.ClientConn {
 	tb.Helper()
+	if impl == "new_client" {
+		cfg := integrate.Config{Bootstrap: control.Bootstrap(tb.Name()), Linger: -1, Logger: slog.New(slog.DiscardHandler)}
+		return openWith(tb, sc, cfg.NewClient, "xds:///"+service, []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())})
+	}
 	target, opts := options(tb, impl, sc, control)
 	return open(tb, sc, target, opts)
 }
@@ -157,8 +161,14 @@ func dial(tb testing.TB, impl string, sc scenario, control *xdstest.Server) *grp
 // open is dial for a target and options.
 func open(tb testing.TB, sc scenario, target string, opts []grpc.DialOption) *grpc.ClientConn {
 	tb.Helper()
+	return openWith(tb, sc, grpc.NewClient, target, opts)
+}
+
+// openWith is open with a constructor of the channel.
+func openWith(tb testing.TB, sc scenario, newClient func(string, ...grpc.DialOption) (*grpc.ClientConn, error), target string, opts []grpc.DialOption) *grpc.ClientConn {
+	tb.Helper()
 	b := startBackend(tb, sc.tcp)
-	cc, err := grpc.NewClient(target, append(opts, grpc.WithContextDialer(b.dial))...)
+	cc, err := newClient(target, append(opts, grpc.WithContextDialer(b.dial))...)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -20,10 +20,13 @@ import (
 // The implementations alternate.
 func BenchmarkLoopback(b *testing.B) {
 	for _, inflight := range []int{1, 64} {
-		measured := sync.OnceValue(func() map[string]whole { return measureWhole(b, inflight) })
+		measured := newSeries(func() map[string]whole { return measureWhole(b, inflight) })
 		for _, impl := range impls {
 			b.Run(fmt.Sprintf("impl=%s/inflight=%d", impl, inflight), func(b *testing.B) {
-				measured()[impl].report(b)
+				if b.N == 1 {
+					measured.begin(impl)
+				}
+				measured.of(impl).report(b)
 			})
 		}
 	}

@@ -57,6 +57,36 @@ const (
 	lowerDecile = .1
 )
 
+// A series has results of implementations that are measured together. Each repetition of a
+// benchmark (-count) takes the next result, which is measured when needed.
+type series[R any] struct {
+	measure func() map[string]R
+	left    map[string][]R // not taken yet
+	now     map[string]R   // of the current repetition
+}
+
+func newSeries[R any](measure func() map[string]R) *series[R] {
+	return &series[R]{measure: measure, left: map[string][]R{}, now: map[string]R{}}
+}
+
+// begin begins a repetition, which package testing does with b.N = 1.
+func (s *series[R]) begin(impl string) { delete(s.now, impl) }
+
+// of returns the result of an implementation in the current repetition.
+func (s *series[R]) of(impl string) R {
+	r, ok := s.now[impl]
+	if !ok {
+		if len(s.left[impl]) == 0 {
+			for name, r := range s.measure() {
+				s.left[name] = append(s.left[name], r)
+			}
+		}
+		r = s.left[impl][0]
+		s.left[impl], s.now[impl] = s.left[impl][1:], r
+	}
+	return r
+}
+
 // whole is the cost of one operation.
 type whole struct{ ns, cpu, bytes, allocs float64 }
 

@@ -5,11 +5,13 @@ go 1.26.0
 replace github.com/xdslb/xdslb => ../..
 
 require (
+	github.com/buraksezer/consistent v0.10.0
 	github.com/dgryski/go-jump v0.0.0-20170409065014-e1f439676b57
 	github.com/go-kratos/kratos/v2 v2.8.3
 	github.com/golang/groupcache v0.0.0-20241129210726-2c02b8208cf8
 	github.com/sercand/kuberesolver/v6 v6.0.1
 	github.com/serialx/hashring v0.0.0-20200727003509-22c0c7ab6b1b
+	github.com/smallnest/weighted v0.0.0-20230419055410-36b780e40a7a
 	github.com/xdslb/xdslb v0.0.0-00010101000000-000000000000
 	google.golang.org/grpc v1.85.0
 )
@@ -30,6 +32,7 @@ require (
 	github.com/prometheus/common v0.42.0 // indirect
 	github.com/prometheus/procfs v0.9.0 // indirect
 	github.com/zeebo/xxh3 v1.1.0 // indirect
+	golang.org/x/exp v0.0.0-20200119233911-0405dc783f0a // indirect
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/buraksezer/consistent"
 	"github.com/dgryski/go-jump"
 	"github.com/golang/groupcache/consistenthash"
 	"github.com/serialx/hashring"
@@ -70,6 +71,14 @@ func BenchmarkHash(b *testing.B) {
 		run("groupcache", "change", func(int) { newGroupcache(other) }) // it has no other way
 		run("groupcache", "pick", func(i int) { sink += len(g.Get(keys[i%len(keys)])) })
 
+		c := newConsistent(names)
+		run("consistent", "build", func(int) { newConsistent(names) })
+		run("consistent", "change", func(int) {
+			c.Remove(names[n/2])
+			c.Add(host(names[n/2]))
+		})
+		run("consistent", "pick", func(i int) { sink += len(c.LocateKey([]byte(keys[i%len(keys)])).String()) })
+
 		run("jump", "pick", func(i int) { sink += int(jump.Hash(ringhash.XXH64.Sum(keys[i%len(keys)]), n)) })
 	}
 }
@@ -95,6 +104,23 @@ func newGroupcache(names []string) *consistenthash.Map {
 	m.Add(names...)
 	return m
 }
+
+// newConsistent returns a ring with bounded loads of partitions, 23 for each host.
+func newConsistent(names []string) *consistent.Consistent {
+	list := make([]consistent.Member, len(names))
+	for i, name := range names {
+		list[i] = host(name)
+	}
+	return consistent.New(list, consistent.Config{Hasher: hasher{}, PartitionCount: 23*len(names) + 1, ReplicationFactor: replicas, Load: 1.25})
+}
+
+type host string
+
+func (h host) String() string { return string(h) }
+
+type hasher struct{}
+
+func (hasher) Sum64(key []byte) uint64 { return ringhash.XXH64.Sum(string(key)) }
 
 func members(names []string) []ringhash.Host {
 	list := make([]ringhash.Host, len(names))

@@ -52,6 +52,12 @@ func front(rec *record.Record) string {
 		}
 	}
 	row("one RPC from the call to its connection; 3 localities of 10 endpoints, load reports, circuit breaker, 2 drop categories", selected("case=full/n=30"))
+	row("the same, by a channel of `integrate.NewClient`, with its interceptors", func(impl string) string {
+		if impl != "ours" {
+			return ""
+		}
+		return selected("case=full/n=30")("new_client")
+	})
 	row("the same, on two goroutines", selected("case=full/n=30-2"))
 	row("the same, after 20 routes that do not match", selected("case=20routes/n=30"))
 	row("ring hash of a header, 1000 endpoints", selected("case=ring/n=1000"))

@@ -53,7 +53,10 @@ func more(op, unit, impl, row string) func(figures) (float64, bool) {
 }
 
 var aims = []goal{
-	{"RPC from call to connection, 3 x 10 endpoints, everything on, to plain round_robin", "Select/case=full/n=30", 1.5, "×", against("Select", "cpu-ns/op", "round_robin", "case=full/n=30")},
+	{"RPC from call to connection, 3 x 10 endpoints, everything on, to plain round_robin", "Select/case=full/n=30", 1.25, "×", against("Select", "cpu-ns/op", "round_robin", "case=full/n=30")},
+	{"the same by `integrate.NewClient`, with its interceptors", "Select/impl=new_client/case=full/n=30", 1.35, "×", func(f figures) (float64, bool) {
+		return over(f.get("Select", "cpu-ns/op", "new_client", "case=full/n=30"), f.get("Select", "cpu-ns/op", "round_robin", "case=full/n=30"))
+	}},
 	{"allocations more than round_robin", "Select/case=full/n=30", 0, "allocs/op", more("Select", "allocs/op", "round_robin", "case=full/n=30")},
 	{"one locality, neither load reports nor drops, to round_robin", "Select/case=plain/n=30", 1.35, "×", against("Select", "cpu-ns/op", "round_robin", "case=plain/n=30")},
 	{"behind 20 routes, to round_robin", "Select/case=20routes/n=30", 1.5, "×", against("Select", "cpu-ns/op", "round_robin", "case=20routes/n=30")},
