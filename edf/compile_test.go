@@ -47,7 +47,7 @@ func TestInlining(t *testing.T) {
 
 // The cost of bounds checks in a pick is not measurable while there are no more than these: one
 // for the buffer, and for a queue one for the winner, two for its endpoint and class, and one in
-// the replay. The compiler reports those of an inlined function at the call.
+// the replay. The compiler reports the ones of an inlined function at the call.
 func TestBoundsChecks(t *testing.T) {
 	checks := make(map[string]int)
 	function := functions(t)

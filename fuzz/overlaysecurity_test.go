@@ -25,7 +25,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// A patcher makes random merge patches from the descriptors of messages, also of those in an Any, since
+// A patcher makes random merge patches from the descriptors of messages, also of messages in an Any, since
 // few mutations of a text are valid documents.
 type patcher struct {
 	r     *rand.Rand
@@ -72,7 +72,7 @@ func (g *patcher) message(md protoreflect.MessageDescriptor) any {
 		}
 		inner := pick[proto.Message](g, (*tlsv3.UpstreamTlsContext)(nil), (*aggregatev3.ClusterConfig)(nil), (*clusterv3.Cluster)(nil)).ProtoReflect().Descriptor()
 		patch := g.fields(inner)
-		if pick(g, true, false) { // otherwise it is merged into what there is
+		if pick(g, true, false) { // otherwise it is merged into the present value
 			patch["@type"] = "type.googleapis.com/" + string(inner.FullName())
 		}
 		return patch

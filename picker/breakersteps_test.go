@@ -61,7 +61,7 @@ func (r *stepRun) observe() {
 	}
 }
 
-// run makes the RPC begin, or one of those in flight end, on P 0.
+// run begins the RPC, or ends one of the RPCs in flight, on P 0.
 func (r *stepRun) run(end bool) {
 	const limit = 8
 	r.observe()

@@ -377,7 +377,7 @@ func TestCustom(t *testing.T) {
 }
 
 // Inside wrr_locality a locality is drawn first: from localities with a READY endpoint, or
-// otherwise from those that an RPC may connect.
+// otherwise from the ones that an RPC may connect.
 func TestCustomLocalities(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1)), zone("b", 3, endpoints(1, 1, 1)), zone("c", 4, endpoints(3, 1)))
 	w.leaf(0).Policy = Policy{Kind: PolicyCustom, Custom: &CustomPolicy{}}

@@ -101,7 +101,7 @@ func (p *pair) finish(e *EndpointState) {
 
 func about(got, want float64) bool { return math.Abs(got-want) < .07 }
 
-// TestTraits compares the traits of each policy with what it does with two endpoints. Custom policies do
+// TestTraits compares the traits of each policy with its behavior with two endpoints. Custom policies do
 // nothing here: the caller's balancer picks.
 func TestTraits(t *testing.T) {
 	everyKind(t, func(t *testing.T, kind PolicyKind, traits *PolicyTraits) {
@@ -175,7 +175,7 @@ func TestTraits(t *testing.T) {
 
 func first[A, B any](a A, _ B) A { return a }
 
-// testWeightTraits compares the weights that a policy uses. shares are those of endpoints with the
+// testWeightTraits compares the weights that a policy uses. shares are the shares of endpoints with the
 // weights 1 and 3.
 func testWeightTraits(t *testing.T, policy Policy, shares [2]float64) {
 	traits := policy.Kind.Traits()
@@ -207,7 +207,7 @@ func testWeightTraits(t *testing.T, policy Policy, shares [2]float64) {
 	}
 }
 
-// testLoadTraits compares what endpoints are compared by.
+// testLoadTraits compares the loads that endpoints are compared by.
 func testLoadTraits(t *testing.T, policy Policy) {
 	for _, policy := range []Policy{policy, bounded(policy)} {
 		p := newPair(t, policy, [2]uint32{1, 1}, false)

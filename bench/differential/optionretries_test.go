@@ -19,7 +19,7 @@ import (
 )
 
 // retryCases are about retries (A6, A44). Stock leaves the retries of all routes to gRPC; ours
-// makes those of variant "retry" itself, with the same observable behavior.
+// makes the retries of variant "retry" itself, with the same observable behavior.
 var retryCases = []optionCase{
 	{name: "RetryCodes", do: func(e *env) {
 		for code := range 17 {

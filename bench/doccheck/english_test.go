@@ -32,24 +32,48 @@ var plain = []string{
 	"integrate/internal/serial", "integrate/internal/statustext", "integrate/internal/xdstls",
 }
 
+// plainTests lists the directories whose tests must be in plain English too. Subdirectories are
+// included.
+var plainTests = []string{
+	"bench", "edf", "fuzz", "picker", "ringhash", "xds/bootstrap", "xds/eventlog", "xds/internal", "xds/lbpolicy", "xds/lrs",
+	"xds/overlay", "xds/resource", "xds/xdstest", "integrate/attemptlabels", "integrate/cmd", "integrate/dashboards", "integrate/debug",
+	"integrate/examples", "integrate/kubernetes", "integrate/probe", "integrate/report", "integrate/stockmetrics",
+	"integrate/internal/balancer/modeltest", "integrate/internal/channelmetrics", "integrate/internal/compare", "integrate/internal/counters",
+	"integrate/internal/diagnosis", "integrate/internal/explain", "integrate/internal/link", "integrate/internal/metadatautil",
+	"integrate/internal/methodconfig", "integrate/internal/metric", "integrate/internal/offline", "integrate/internal/orcaweight",
+	"integrate/internal/outlier", "integrate/internal/rollout", "integrate/internal/rpc", "integrate/internal/sanitize",
+	"integrate/internal/serial", "integrate/internal/statustext", "integrate/internal/weights", "integrate/internal/xdstls",
+}
+
 // unclear matches forms that grpc-go and the standard library do not use: sentences that start
-// with a relative clause, and words that have a clearer synonym.
+// with a relative clause, words that have a clearer synonym, and private words for RPCs and events.
 var unclear = regexp.MustCompile(`(?:^|[.!?]\s+)(?:What|Who|Whoever|Of which|Of what)\b[^?]*?(?:[.!]\s|$)|` +
-	`(?i:\b(?:whoever|anew|nobody|in vain|mended|for want of|is for when|takes? note of)\b)`)
+	`(?i:\b(?:whoever|anew|nobody|in vain|mended|for want of|is for when|takes? note of|` +
+	`flights|aloft|volleys?|crossroads?|ordeals?|sleepers|overslept|sluggish|moody)\b)`)
 
 // perWords limits the frequency of words, by occurrences in 10,000 words of all plain directories
 // together. In grpc-go, net and connect-go these words are ten times rarer.
 var perWords = map[string]float64{"what": 8, "says": 3, "those": 8, "none": 4, "others": 3}
 
+// perTestWords are the limits for tests.
+var perTestWords = map[string]float64{"what": 8, "says": 3, "those": 8}
+
 // TestEnglish checks the comments of plain directories for unclear forms and overused words.
 func TestEnglish(t *testing.T) {
-	faults, counts, total := unclearComments(t, textsOf(t, os.DirFS(root)), plain)
-	for _, fault := range faults {
-		t.Error(fault)
-	}
-	for _, word := range slices.Sorted(maps.Keys(perWords)) {
-		if got := 1e4 * float64(counts[word]) / float64(total); got > perWords[word] {
-			t.Errorf("%q occurs %.1f times in 10,000 words, want at most %.0f", word, got, perWords[word])
+	texts := textsOf(t, os.DirFS(root))
+	for kind, of := range map[string]struct {
+		dirs   []string
+		tests  bool
+		limits map[string]float64
+	}{"code": {plain, false, perWords}, "tests": {plainTests, true, perTestWords}} {
+		faults, counts, total := unclearComments(t, texts, of.dirs, of.tests)
+		for _, fault := range faults {
+			t.Error(fault)
+		}
+		for _, word := range slices.Sorted(maps.Keys(of.limits)) {
+			if got := 1e4 * float64(counts[word]) / float64(total); got > of.limits[word] {
+				t.Errorf("%s: %q occurs %.1f times in 10,000 words, want at most %.0f", kind, word, got, of.limits[word])
+			}
 		}
 	}
 }
@@ -59,13 +83,17 @@ func TestUnclearComments(t *testing.T) {
 	text := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
 	const bad = "package a\n\n// What is new.\n\n// T is. Who calls it waits.\ntype T int\n\n" +
 		"var x = 1 // made anew\n\n// It is\n// in vain.\n\n// Of which one is left.\n"
-	faults, counts, total := unclearComments(t, textsOf(t, fstest.MapFS{
+	texts := textsOf(t, fstest.MapFS{
 		"a/a.go":      text(bad),
 		"a/b/b.go":    text("package b // nobody\n"),
 		"a/c.go":      text("package a\n\n// What is it? Whose is it? It is what those want.\n\nvar s = \"What is anew.\"\n"),
 		"a/a_test.go": text(bad),
 		"ab/a.go":     text(bad),
-	}), []string{"a"})
+	})
+	if faults, _, _ := unclearComments(t, texts, []string{"a"}, true); len(faults) != 5 {
+		t.Errorf("faults in tests: %q, want 5", faults)
+	}
+	faults, counts, total := unclearComments(t, texts, []string{"a"}, false)
 	for i, fault := range faults {
 		faults[i] = strings.Join(strings.SplitN(fault, ":", 3)[:2], ":")
 	}
@@ -77,13 +105,13 @@ func TestUnclearComments(t *testing.T) {
 	}
 }
 
-// unclearComments returns the unclear forms in the comments of directories, the number of
+// unclearComments returns the unclear forms in the comments of directories, of their tests or of other files, the number of
 // occurrences of each word of perWords, and the total number of words.
-func unclearComments(t *testing.T, texts map[string]string, dirs []string) (faults []string, counts map[string]int, total int) {
+func unclearComments(t *testing.T, texts map[string]string, dirs []string, tests bool) (faults []string, counts map[string]int, total int) {
 	counts = map[string]int{}
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		below := func(dir string) bool { return strings.HasPrefix(name, dir+"/") }
-		if path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") || !slices.ContainsFunc(dirs, below) {
+		if path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") != tests || !slices.ContainsFunc(dirs, below) {
 			continue
 		}
 		for line, comment := range comments(t, name, texts[name]) {

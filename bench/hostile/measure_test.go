@@ -26,7 +26,7 @@ import (
 type figures struct {
 	served               // since the server misbehaves
 	allocated uint64     // bytes
-	retained  uint64     // bytes after the first version, minus those before
+	retained  uint64     // bytes after the first version, minus the bytes before
 	kept      uint64     // bytes when the channel is closed
 	lock      lock       // by a version
 	cpu       cpuSeconds // for a version, at least

@@ -48,7 +48,7 @@ type scenario struct {
 	options  []grpc.ServerOption
 
 	// Bounds that are not usualAllocated, usualRetained and longestLock: the bytes that the client
-	// allocates and retains for each byte of a response, those that it retains besides, whatever the
+	// allocates and retains for each byte of a response, bytes that it retains besides, whatever the
 	// size of a response, and the time that it holds a mutex for each MiB of a response.
 	allocated, retained float64
 	besides             int64

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// counts are of a server. Responses are those of the scenario.
+// counts are of a server. Responses are only the ones of the scenario.
 type counts struct {
 	requests, answers, nacks, responses atomic.Int64 // answers are ACKs and NACKs of the scenario's type
 	bytes, largest                      atomic.Int64 // largest is of all resources of a version
@@ -141,7 +141,7 @@ func (a *ads) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoverySer
 type request struct {
 	typ   string
 	first bool // answers no response
-	names int  // all of them, or those that are subscribed to
+	names int  // all of them, or the subscribed ones
 	nack  bool
 }
 

@@ -52,7 +52,7 @@ func stockServer(t *testing.T, delta bool) result {
 }
 
 // partial: a target of the same process uses grpc-go's xDS, as during a rollout. All RPCs to the
-// other target succeed, and an update arrives. Those to the former may fail.
+// other target succeed, and an update arrives. RPCs to the former may fail.
 func partial(t *testing.T, delta bool) result {
 	m := newMesh(t)
 	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})

@@ -31,7 +31,7 @@ import (
 
 var write = flag.Bool("update", false, "write the files for stock's names, and the layout of the dashboards")
 
-// The files for the metrics of google.golang.org/grpc/xds are made from those for xdslb's.
+// The files for the metrics of google.golang.org/grpc/xds are made from the ones for xdslb's.
 const (
 	dashboard, stockDashboard = "grafana.json", "grafana-stock.json"
 	rules, stockRules         = "prometheus.yml", "prometheus-stock.yml"
@@ -151,7 +151,7 @@ func exported(t *testing.T, list ...instrument) map[string][]string {
 	return series
 }
 
-// check returns what is wrong with a query, and adds the series that it reads.
+// check returns the errors of a query, and adds the series that it reads.
 func check(query string, series map[string][]string, used map[string]bool) (faults []string) {
 	query = strings.NewReplacer("$__rate_interval", "5m", "$target", ".*").Replace(query)
 	expr, err := promql.ParseExpr(query)

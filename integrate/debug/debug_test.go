@@ -70,7 +70,7 @@ func start(t testing.TB, r xdstest.Resources) *xdstest.Server {
 	return control
 }
 
-// get asks a handler, and checks what holds for each answer.
+// get sends a request to a handler, and makes the checks that hold for each answer.
 func get(t testing.TB, h http.Handler, to string, code int) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -190,7 +190,7 @@ func TestPage(t *testing.T) {
 		e := locality.Endpoints[i]
 		n := int(e.OK - before.Clusters[0].Leaves[0].Priorities[0].Localities[0].Endpoints[i].OK)
 		sum += n
-		// A publication in between may begin the sequence anew.
+		// A publication in between may restart the sequence.
 		if e.Share != share || math.Abs(float64(n)-40*share) > 8 {
 			t.Errorf("endpoint %d got %d of 40 RPCs and is %+v, want a share of %v", i, n, e, share)
 		}

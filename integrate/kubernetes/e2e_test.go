@@ -38,7 +38,7 @@ const document = `{"xds_servers": [{"server_uri": "kubernetes:"}], "node": {"id"
 // follower records the endpoints in use by an XdsClient's target.
 type follower struct {
 	mu    sync.Mutex
-	addrs []string // sorted, with those that drain in parentheses
+	addrs []string // sorted, the draining ones in parentheses
 	errs  []error
 }
 

@@ -279,7 +279,7 @@ func TestResumeWatch(t *testing.T) {
 		if len(out.failures) > 0 {
 			t.Errorf("failures: %q", out.failures)
 		}
-		// What happened between two lists is not lost.
+		// Events between two lists are not lost.
 		api.remove(orders("a"))
 		api.cut(true)
 		after(30 * time.Second)

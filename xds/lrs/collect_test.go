@@ -324,9 +324,9 @@ func BenchmarkCollect(b *testing.B) {
 	}
 }
 
-// TestLargeReport: a report that exceeds what a gRPC server accepts in a message, because backends
+// TestLargeReport: a report that exceeds the largest message of a gRPC server, because backends
 // have long metric names, is divided: by cluster, and a large cluster by locality. The counts of all
-// clusters arrive once, also those without metrics.
+// clusters arrive once, also clusters without metrics.
 func TestLargeReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r, requests := startRecorded(t)

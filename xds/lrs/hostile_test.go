@@ -230,7 +230,7 @@ func TestSendBounded(t *testing.T) {
 	})
 }
 
-// TestEnded: the end of a stream after a response is not silent: counts may be lost, of those sent
+// TestEnded: the end of a stream after a response is not silent: counts may be lost, of the ones sent
 // last. The end that the reporter causes itself is not reported.
 func TestEnded(t *testing.T) {
 	tooLarge := status.Error(codes.ResourceExhausted, "too large")

@@ -28,8 +28,8 @@ func headersText(levels []*picker.HeaderMutations) string {
 	return strings.Join(texts, " | ")
 }
 
-// TestHeaderMutations: the actions, names and values of header mutations; what gRPC cannot send or
-// sets itself is reported as ignored, and what Envoy rejects is rejected.
+// TestHeaderMutations: the actions, names and values of header mutations; mutations that gRPC cannot send or
+// sets itself is reported as ignored, and mutations that Envoy rejects are rejected.
 func TestHeaderMutations(t *testing.T) {
 	add := func(header, more string) string {
 		return `"requestHeadersToAdd": [{"header": {` + header + `}` + more + `}]`

@@ -44,7 +44,7 @@ func TestAttach(t *testing.T) {
 	wantCall(t, exitFinding, []string{"attach", "127.0.0.1:1", "-once"}, "refused")
 }
 
-// TestAttachTerminal: on a terminal the view is drawn anew.
+// TestAttachTerminal: on a terminal the view is redrawn.
 func TestAttachTerminal(t *testing.T) {
 	w := newWorld(t)
 	w.open(t)

@@ -99,7 +99,7 @@ func TestCheckFiles(t *testing.T) {
 	wantCall(t, exitFinding, check(fmt.Sprintf(`{"type":"tls"}],"call_creds":[{"type":"jwt_token_file","config":{"jwt_token_file":%q}}]`, file("token"))), "FAIL xDS server 127.0.0.1:1: jwt_token_file: open", "token")
 }
 
-// TestCheckPreface: if a server of TLS gets plaintext, check says that it may require TLS.
+// TestCheckPreface: if a server of TLS gets plaintext, the error suggests that it may require TLS.
 func TestCheckPreface(t *testing.T) {
 	dir := t.TempDir()
 	certificate(t, "root", time.Now().AddDate(1, 0, 0), nil, nil, filepath.Join(dir, "root"))

@@ -15,7 +15,7 @@ import (
 )
 
 // TestDelta: with -delta, the commands use incremental ADS, whatever the bootstrap contains, and
-// check reports what a server supports.
+// check reports the variants that a server supports.
 func TestDelta(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -80,7 +80,7 @@ func wantCall(t testing.TB, code int, args []string, texts ...string) session {
 
 const file = "../../testdata/explain.json"
 
-// TestGolden: what commands print that need nothing but files.
+// TestGolden checks the output of commands that need only files.
 func TestGolden(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -380,7 +380,7 @@ COMP_WORDS=(xdslb completion f) COMP_CWORD=2; _xdslb; echo "${COMPREPLY[@]}"`
 	}
 }
 
-// TestHostileNames: what a process says does not reach a terminal as commands to it.
+// TestHostileNames: text from a process does not reach a terminal as control sequences.
 func TestHostileNames(t *testing.T) {
 	d := debug.Document{Channels: []report.TargetStatus{{
 		Target: "a\x1b[2Jb", Connectivity: "\x1b[2J", Error: "x\x1b]0;y\x07", Stock: "\x1b", Rollout: &report.RolloutStatus{Variable: "\x1b", Forward: "\x1b"}, RouteTable: []report.RouteStatus{{Path: "\x1bc", Clusters: []report.RouteTarget{{Cluster: "\x1bc", Share: 1}}}},

@@ -63,7 +63,7 @@ func TestAttachCSDS(t *testing.T) {
 	}
 	r := xdstest.Service("orders", xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: w.backends[0].Addr(), Health: corev3.HealthStatus_DRAINING}, {Addr: w.backends[1].Addr(), Health: corev3.HealthStatus_UNHEALTHY}}})
 	r.Clusters[0] = xdstest.Cluster("orders", "orders", testplane.MaxRequests(7))
-	r.Clusters[0].LbPolicy = 99 // which nobody knows
+	r.Clusters[0].LbPolicy = 99 // an unknown policy
 	if err := w.control.Update(r); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// TestMethodConfigs: what routes say about RPCs goes into the service config
+// TestMethodConfigs: settings of routes go into the service config
 // where first match and most specific name agree, and nowhere else (A31, A44).
 func TestMethodConfigs(t *testing.T) {
 	second, none := time.Second, time.Duration(0)
@@ -141,7 +141,7 @@ func randomRoutes(rng *rand.Rand) *picker.Config {
 	return cfg
 }
 
-// methodConfigOf returns what gRPC applies to an RPC: the config of its method, or else of its
+// methodConfigOf returns the settings that gRPC applies to an RPC: the config of its method, or else of its
 // service, or else the default. A path's last part is the method.
 func methodConfigOf(methods []Config, path string) string {
 	cut := strings.LastIndexByte(path, '/')

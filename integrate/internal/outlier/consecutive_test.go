@@ -157,7 +157,7 @@ func TestEject(t *testing.T) {
 }
 
 // TestReturnResetsRuns checks that a host that returns from an ejection has no consecutive
-// failures: neither those of a detector that did not eject it, nor those of RPCs that were in
+// failures: neither failures of a detector that did not eject it, nor failures of RPCs that were in
 // flight when it was ejected.
 func TestReturnResetsRuns(t *testing.T) {
 	always := func(uint32) uint32 { return 0 }

@@ -99,7 +99,7 @@ func headersOf(lines string) metadata.MD {
 	return md
 }
 
-// checkMutations makes one RPC with routes, and checks what FuzzRouteMutation promises.
+// checkMutations makes one RPC with routes, and checks the promises of FuzzRouteMutation.
 func checkMutations(t *testing.T, routes []picker.Route, path string, original metadata.MD) {
 	session := &resource.Session{Cookie: "s", Path: "/"}
 	cfg := &picker.Config{Routes: routes, Filters: []picker.Filter{{Name: "s", Type: "x", Config: session}}}

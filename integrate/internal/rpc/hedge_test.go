@@ -26,7 +26,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// A step is what an attempt meets in TestHedge.
+// A step is the fate of an attempt in TestHedge.
 type step struct {
 	after    time.Duration
 	code     codes.Code

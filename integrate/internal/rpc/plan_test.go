@@ -44,9 +44,9 @@ func TestPlanOfEntry(t *testing.T) {
 	}
 }
 
-// TestPlainRoutes: what other routes ask for costs an RPC nothing: without a plan it gets no
-// Call and allocates nothing, and with one of its own it allocates as much as before and is
-// told of its end by nobody else. A plan is found by index, without a look-up in a map.
+// TestPlainRoutes: features of other routes cost an RPC nothing: without a plan it gets no
+// Call and allocates nothing, and with one of its own it allocates as much as before and gets
+// no other callback at its end. A plan is found by index, without a look-up in a map.
 func TestPlainRoutes(t *testing.T) {
 	limit := time.Minute
 	to := func(cluster string) []picker.WeightedCluster {

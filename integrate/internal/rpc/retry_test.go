@@ -274,7 +274,7 @@ func TestBudgetShare(t *testing.T) {
 	for _, tt := range []struct {
 		percent           float64
 		least             uint32
-		inFlight, retries int64 // retries among those in flight
+		inFlight, retries int64 // retries among them
 		want              bool
 	}{
 		{20, 0, 0, 0, false},

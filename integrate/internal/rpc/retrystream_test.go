@@ -124,7 +124,7 @@ func TestRetriedStreamIsOne(t *testing.T) {
 }
 
 // TestRetriedStreamsEndOnClose: whatever an application has done to its streams, and whatever
-// has become of their attempts, all end once when the channel is closed, though nobody reads them.
+// has become of their attempts, all end once when the channel is closed, though the application does not read them.
 func TestRetriedStreamsEndOnClose(t *testing.T) {
 	for range 50 {
 		cc := retriedChannel(t, func(_ any, s grpc.ServerStream) error {
@@ -179,7 +179,7 @@ func TestRetriedStreamsEndOnClose(t *testing.T) {
 }
 
 // TestRetriedStreamBuffer: an attempt is the last once more was sent than the buffer
-// holds, and what was kept is let go.
+// holds, and the buffer is released.
 func TestRetriedStreamBuffer(t *testing.T) {
 	var attempts atomic.Int32
 	cc := retriedChannel(t, func(_ any, s grpc.ServerStream) error {
@@ -263,7 +263,7 @@ func TestRetriedStreamBufferOfCodecs(t *testing.T) {
 	}
 }
 
-// TestRetriedStreamEnds: a stream that nobody reads ends with its context, whether an
+// TestRetriedStreamEnds: a stream that is not read ends with its context, whether an
 // attempt has failed or not.
 func TestRetriedStreamEnds(t *testing.T) {
 	failed := make(chan struct{}, 1)

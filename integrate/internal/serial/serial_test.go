@@ -42,7 +42,7 @@ func TestCalls(t *testing.T) {
 }
 
 // TestCallThen checks that functions keep their order behind one that waits for a call, and that
-// Close skips those that are waiting.
+// Close skips the waiting ones.
 func TestCallThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New()

@@ -82,7 +82,7 @@ func TestFilter(t *testing.T) {
 }
 
 // TestCountSince checks that RPCs are counted since a previous status, or from the start of counting
-// if that has begun anew, and that shares and rates are those of the counted RPCs.
+// if that has restarted, and that shares and rates are those of the counted RPCs.
 func TestCountSince(t *testing.T) {
 	before, now := channel(2), channel(2)
 	at := time.Unix(100, 0)

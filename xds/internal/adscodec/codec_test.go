@@ -68,7 +68,7 @@ func checkUnmarshal(t *testing.T, data []byte, rng *rand.Rand) {
 		t.Fatalf("%x: error %v, want %v", data, gotErr, wantErr)
 	}
 	for _, a := range want.Resources {
-		a.ProtoReflect().SetUnknown(nil) // nobody asks for these
+		a.ProtoReflect().SetUnknown(nil) // no caller reads these
 	}
 	if wantErr == nil && !proto.Equal(got.whole(), want) {
 		t.Fatalf("%x:\n%v\nwant\n%v", data, got.whole(), want)
@@ -108,7 +108,7 @@ func TestUnmarshalResponse(t *testing.T) {
 	}
 }
 
-// FuzzUnmarshalResponse reads what is like a response, in buffers that end anywhere.
+// FuzzUnmarshalResponse reads bytes that resemble a response, in buffers that end anywhere.
 func FuzzUnmarshalResponse(f *testing.F) {
 	for n := range 3 {
 		data, err := proto.Marshal(largeResponse(n))

@@ -19,7 +19,7 @@ import (
 func TestStockNames(t *testing.T) { stock.Check(t, stockmetrics.Names()) }
 
 // TestWrongPackage: a program that links stock and imports package stockmetrics ends at
-// its start, with the metric's name, as the package's documentation says.
+// its start, with the metric's name, as documented in the package.
 func TestWrongPackage(t *testing.T) {
 	out, err := exec.Command("go", "run", "../wrong").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "already registered") {
