@@ -6,6 +6,8 @@ package picker
 import (
 	"fmt"
 	"math"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -178,6 +180,28 @@ func ones(n int) []uint32 {
 		list[i] = 1
 	}
 	return list
+}
+
+// Picks of several snapshots evaluate the same zones at the same time.
+func TestLeavesZoneConcurrent(t *testing.T) {
+	w := zonedWorld(latencyPolicy, ZoneAware{Enabled: 1}, zone("a", 1, endpoints(0, 1, 1)), zone("b", 1, endpoints(10, 1, 1)))
+	list := w.flat(0)
+	var now atomic.Int64
+	w.clock.source = func() int64 { return now.Add(int64(time.Millisecond)) }
+	var group sync.WaitGroup
+	for k := range uint64(4) {
+		w.states[0].Version++
+		s, rng := w.build(t), newRand(k)
+		group.Go(func() {
+			for range 2000 {
+				list[s.Pick(bg, "/s/m", rng.Uint64()).Index].FinishTimed(CallOK)
+			}
+		})
+	}
+	group.Wait()
+	if n := w.breakers[0].InFlight(); n != 0 {
+		t.Errorf("%d RPCs are in flight in the end", n)
+	}
 }
 
 // Picks that compare zones do not allocate.
