@@ -116,8 +116,14 @@ func TestRelease(t *testing.T) {
 // TestWorkflows: the workflows run what the project runs, by scripts that exist, and OSS-Fuzz builds
 // the fuzz targets of make fuzz.
 func TestWorkflows(t *testing.T) {
-	for name, want := range map[string][]string{"ci": {".ci/run"}, "release": {".ci/release", ".ci/run", "gh"}} {
+	for name, want := range map[string][]string{"ci": {".ci/run"}, "release": {".ci/release", ".ci/run", "gh"},
+		"weekly": {"make", "make", "make", "go", "go"}} {
 		var commands []string
+		for _, m := range regexp.MustCompile(`(?m)^ +- run: make (\S+)`).FindAllStringSubmatch(read(t, ".github/workflows/"+name+".yml"), -1) {
+			if !strings.Contains(read(t, "Makefile"), "\n"+m[1]+":") {
+				t.Errorf("%s.yml makes %s, which is no target", name, m[1])
+			}
+		}
 		for _, m := range regexp.MustCompile(`(?m)^ +- run: (\S+)`).FindAllStringSubmatch(read(t, ".github/workflows/"+name+".yml"), -1) {
 			commands = append(commands, m[1])
 			if strings.HasPrefix(m[1], ".") {
