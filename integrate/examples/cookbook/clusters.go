@@ -22,10 +22,15 @@ import (
 func EDSCluster() *clusterv3.Cluster { return eds("orders") }
 
 // LogicalDNS resolves a hostname and connects to one of its addresses.
-func LogicalDNS() *clusterv3.Cluster {
+func LogicalDNS() *clusterv3.Cluster { return byDNS(clusterv3.Cluster_LOGICAL_DNS) }
+
+// StrictDNS resolves a hostname, of which each address is an endpoint.
+func StrictDNS() *clusterv3.Cluster { return byDNS(clusterv3.Cluster_STRICT_DNS) }
+
+func byDNS(kind clusterv3.Cluster_DiscoveryType) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 "orders",
-		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_LOGICAL_DNS},
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: kind},
 		LoadAssignment: &endpointv3.ClusterLoadAssignment{
 			ClusterName: "orders",
 			Endpoints: []*endpointv3.LocalityLbEndpoints{{

@@ -41,6 +41,15 @@ var clusterRecipes = []recipe{
 		w.dial()
 		w.wantCounts(10)
 	}},
+	{"StrictDNS", "STRICT_DNS", StrictDNS(), func(w *world) {
+		w.resources.Endpoints = w.resources.Endpoints[1:]
+		for _, addr := range []string{"127.0.0.1:80", "[::1]:80"} {
+			listen(w, 0, addr)
+		}
+		w.update()
+		w.dial()
+		w.wantCounts(10)
+	}},
 	{"Aggregate", "EDS, LOGICAL_DNS, aggregate", Aggregate(), func(w *world) {
 		w.dial()
 		w.wantCounts(0, 0, 0, 0, 10, 10)
