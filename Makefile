@@ -157,7 +157,7 @@ differential: ## Compare with stock xDS in SEEDS random worlds (default 300), fr
 	$(GO) test -timeout 0 -v -run 'TestDifferential$$' ./bench/differential -model.runs $(or $(SEEDS),300) -model.seed $(or $(FROM),1)
 
 .PHONY: hostile
-hostile: ## Measure the cost of misbehaving control planes: the table of xds/SECURITY.md (minutes).
+hostile: ## Measure the cost of misbehaving control planes: bench/hostile/costs.tsv (minutes).
 	$(GO) test -timeout 0 -count 1 -v -run 'TestHostile$$' ./bench/hostile -hostile 3s
 
 .PHONY: soak

@@ -109,8 +109,8 @@ func (s *scenario) checkLinear(t *testing.T, divisor int) {
 	}
 }
 
-// head begins the table of SECURITY.md.
-const head = "| server | response | allocated per byte | retained per byte | heap at the peak, per byte | CPU for a response | CPU, of one core | longest text | lock | close |\n|---|---|---|---|---|---|---|---|---|---|\n"
+// head begins costs.tsv.
+const head = "server\tresponse\tallocated per byte\tretained per byte\theap at the peak, per byte\tCPU for a response\tCPU, of one core\tlongest text\tlock\tclose\n"
 
 // row returns the figures as a row of the table.
 func (f *figures) row(s *scenario) string {
@@ -120,7 +120,7 @@ func (f *figures) row(s *scenario) string {
 		}
 		return fmt.Sprintf(", %.0f", f.perByte(n))
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s%s | %.0f ms | %.0f %% | %s | %.0f ms | %.1f s |\n", s.name, size(f.largest), s.bound(s.allocates()), s.bound(s.retains()), size(int64(f.peak)), perByte(f.peak),
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s%s\t%.0f ms\t%.0f %%\t%s\t%.0f ms\t%.1f s\n", s.name, size(f.largest), s.bound(s.allocates()), s.bound(s.retains()), size(int64(f.peak)), perByte(f.peak),
 		f.cpu.Seconds()*1000, 100*f.share, size(f.longest), f.lock.longest().Seconds()*1000, f.closing.Seconds())
 }
 
@@ -153,22 +153,24 @@ func (s *scenario) bound(n float64) string {
 	return fmt.Sprintf("≤ %.0f", n)
 }
 
-// TestTable: SECURITY.md has a row for each server, with the bounds that TestHostile checks.
+// TestTable: costs.tsv has a row for each server, with the bounds that TestHostile checks.
 func TestTable(t *testing.T) {
-	text, err := os.ReadFile("../../xds/SECURITY.md")
+	text, err := os.ReadFile("costs.tsv")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(text), head)
-	section, _, _ = strings.Cut(section, "\n\n")
+	rows, found := strings.CutPrefix(string(text), head)
+	if !found {
+		t.Errorf("costs.tsv does not begin with %q", head)
+	}
 	var got, want []string
-	for line := range strings.Lines(section) {
-		if cells := strings.Split(line, " | "); len(cells) > 4 {
-			got = append(got, strings.Join([]string{cells[0], cells[2], cells[3]}, " | "))
+	for line := range strings.Lines(rows) {
+		if cells := strings.Split(line, "\t"); len(cells) > 4 {
+			got = append(got, strings.Join([]string{cells[0], cells[2], cells[3]}, "\t"))
 		}
 	}
 	for _, s := range scenarios() {
-		want = append(want, "| "+s.name+" | "+s.bound(s.allocates())+" | "+s.bound(s.retains()))
+		want = append(want, s.name+"\t"+s.bound(s.allocates())+"\t"+s.bound(s.retains()))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("servers and bounds are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
