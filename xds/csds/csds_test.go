@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/csds"
 	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -132,21 +133,21 @@ func TestStates(t *testing.T) {
 			w.one.Refuse(errors.New("refused"))
 			w.two.Refuse(errors.New("refused"))
 			w.one.BreakStreams()
-			advance(time.Second)
+			kit.Pass(time.Second)
 		}, xdstest.LDS, "svc", adminv3.ClientResourceStatus_REQUESTED, "", "", []string{"waiting for Listener", "refused", "passthrough:///two"}, -1},
 		{"nobody to ask", "", func(w *world) { w.watch(auth) }, xdstest.LDS, auth, adminv3.ClientResourceStatus_UNKNOWN, "", "", []string{"nowhere"}, 0},
 		{"valid", "", func(w *world) { w.service("svc") }, xdstest.EDS, "svc", adminv3.ClientResourceStatus_ACKED, "1", "", nil, 0},
-		{"invalid from the start", "", func(w *world) { advance(time.Second); w.send(xdstest.LDS, "7", xdstest.Listener("svc", "")) },
+		{"invalid from the start", "", func(w *world) { kit.Pass(time.Second); w.send(xdstest.LDS, "7", xdstest.Listener("svc", "")) },
 			xdstest.LDS, "svc", adminv3.ClientResourceStatus_NACKED, "", "7", []string{"route_config_name"}, time.Second},
 		{"invalid, and valid before", "", func(w *world) {
 			w.service("svc")
-			advance(time.Second)
+			kit.Pass(time.Second)
 			w.send(xdstest.CDS, "8", badCluster("svc"))
 		}, xdstest.CDS, "svc", adminv3.ClientResourceStatus_NACKED, "1", "8", []string{"eds_config"}, time.Second},
 		{"invalid twice", "", func(w *world) {
 			w.service("svc")
 			w.send(xdstest.CDS, "8", badCluster("svc"))
-			advance(2 * time.Second)
+			kit.Pass(2 * time.Second)
 			w.send(xdstest.CDS, "9", badCluster("svc"))
 		}, xdstest.CDS, "svc", adminv3.ClientResourceStatus_NACKED, "1", "9", []string{"eds_config"}, 2 * time.Second},
 		{"invalid and dropped", "fail_on_data_errors", func(w *world) {
@@ -158,7 +159,7 @@ func TestStates(t *testing.T) {
 			w.send(xdstest.CDS, "8", badCluster("svc"))
 			w.send(xdstest.CDS, "9", xdstest.Cluster("svc", "svc"))
 		}, xdstest.CDS, "svc", adminv3.ClientResourceStatus_ACKED, "9", "", nil, 0},
-		{"not sent in time", "", func(w *world) { advance(time.Minute) },
+		{"not sent in time", "", func(w *world) { kit.Pass(time.Minute) },
 			xdstest.LDS, "svc", adminv3.ClientResourceStatus_DOES_NOT_EXIST, "", "", []string{"not found", "15s"}, 15 * time.Second},
 		{"deleted and kept", "", func(w *world) { w.service("svc"); w.send(xdstest.CDS, "2") },
 			xdstest.CDS, "svc", adminv3.ClientResourceStatus_DOES_NOT_EXIST, "1", "", []string{"removed"}, 0},
@@ -167,10 +168,10 @@ func TestStates(t *testing.T) {
 		{"an error in its place, twice", "", func(w *world) {
 			w.service("svc")
 			w.sendError("svc", codes.Internal, "database down")
-			advance(3 * time.Second)
+			kit.Pass(3 * time.Second)
 			w.sendError("svc", codes.Internal, "database down")
 		}, xdstest.EDS, "svc", adminv3.ClientResourceStatus_RECEIVED_ERROR, "1", "", []string{"database down", "Internal"}, 3 * time.Second},
-		{"not sent by who would say so", "resource_timer_is_transient_error", func(w *world) { advance(time.Minute) },
+		{"not sent by who would say so", "resource_timer_is_transient_error", func(w *world) { kit.Pass(time.Minute) },
 			xdstest.LDS, "svc", adminv3.ClientResourceStatus_TIMEOUT, "", "", []string{"30s"}, 30 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -273,7 +274,7 @@ func TestFederationAndFallback(t *testing.T) {
 			}
 		}
 		w.watch(name, "svc")
-		advance(2 * time.Second)
+		kit.Pass(2 * time.Second)
 		for _, name := range []string{canonical, "svc"} {
 			g := w.resource(xdstest.LDS, name)
 			if g.GetClientStatus() != adminv3.ClientResourceStatus_ACKED || g.GetXdsConfig() == nil {
@@ -291,7 +292,7 @@ func TestHostile(t *testing.T) {
 		w.service("svc")
 		w.send(xdstest.CDS, strings.Repeat("v", 1<<20), xdstest.Cluster("svc", bad[4:]))
 		w.c.View(nil, "").Watch("xdstp://\xff/x/y\xfe", "a\xff", nobody{})
-		advance(time.Minute)
+		kit.Pass(time.Minute)
 		c := w.config(w.c.Node().GetId())
 		if !utf8.ValidString(c.ClientScope) || len(c.GenericXdsConfigs) < 5 {
 			t.Errorf("%v", c)

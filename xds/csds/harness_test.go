@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
@@ -145,13 +144,6 @@ func pack(t *testing.T, m proto.Message) *anypb.Any {
 		t.Fatal(err)
 	}
 	return a
-}
-
-// advance lets time pass.
-func advance(d time.Duration) {
-	synctest.Wait()
-	time.Sleep(d)
-	synctest.Wait()
 }
 
 // config returns the ClientConfig of the client with the node id, by both methods.

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/ringhash"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -305,19 +306,19 @@ func TestCustomPriorities(t *testing.T) {
 		wantPick(t, b, 2)
 		b.to(cc.conn(t, 1), ready)
 		wantPick(t, b, 1)
-		pass(14 * time.Minute)
+		kit.Pass(14 * time.Minute)
 		if low.closed {
 			t.Fatal("the lower priority was closed at once")
 		}
 		b.to(cc.conn(t, 1), failure)
 		wantPick(t, b, 2)
 		b.to(cc.conn(t, 1), ready)
-		pass(16 * time.Minute)
+		kit.Pass(16 * time.Minute)
 		if !low.closed || cc.has(2) {
 			t.Error("the lower priority was kept for ever")
 		}
 		b.to(cc.conn(t, 1), connecting) // hangs: the timer runs
-		pass(11 * time.Second)
+		kit.Pass(11 * time.Second)
 		one(t)
 		b.to(cc.conn(t, 2), ready)
 		wantPick(t, b, 2)

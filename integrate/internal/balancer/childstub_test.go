@@ -41,7 +41,7 @@ type stub struct {
 	addrs  []string
 	conns  map[string]balancer.SubConn
 	states map[string]connectivity.State
-	lazy   bool // says IDLE until ExitIdle
+	lazy   bool // reports IDLE until ExitIdle
 	mute   bool // reports nothing
 	busy   bool // within a call
 	idled  int  // calls of ExitIdle
@@ -177,7 +177,7 @@ func (s *stub) open(a string) {
 	sc.Connect()
 }
 
-// report tells the ClientConn what there is.
+// report updates the state of the ClientConn.
 func (s *stub) report() {
 	s.mu.Lock()
 	if s.mute {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -34,28 +35,28 @@ func TestReports(t *testing.T) {
 		for n := 1; n <= 3; n++ {
 			cc.conn(t, n).to(ready)
 		}
-		pass(500 * time.Millisecond)
+		kit.Pass(500 * time.Millisecond)
 		b.wantShares(t, 1, 1, 1)
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
-		pass(9 * time.Second) // 9.5 s
+		kit.Pass(9 * time.Second) // 9.5 s
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
 		b.wantShares(t, 1, 1, 1)
-		pass(2 * time.Second) // 11.5 s: the blackout was over at 10.5 s
+		kit.Pass(2 * time.Second) // 11.5 s: the blackout was over at 10.5 s
 		b.wantShares(t, 2, 4, 3)
 		b.serve(t, 30, map[int]float64{1: 1, 2: 0.25, 3: 0.25})
 		b.wantShares(t, 2, 4, 3) // until the next update
-		pass(time.Second)        // 12.5 s
+		kit.Pass(time.Second)    // 12.5 s
 		b.wantShares(t, 1, 4, 2.5)
-		pass(10 * time.Second) // 22.5 s
+		kit.Pass(10 * time.Second) // 22.5 s
 		b.wantShares(t, 1, 4, 4)
-		pass(40 * time.Second) // 62.5 s
+		kit.Pass(40 * time.Second) // 62.5 s
 		b.serve(t, 30, map[int]float64{2: 0.5})
-		pass(10 * time.Second)   // 72.5 s: reports 1 and 3 expired at 71.5 s
-		b.wantShares(t, 1, 1, 1) // fewer than two are known
+		kit.Pass(10 * time.Second) // 72.5 s: reports 1 and 3 expired at 71.5 s
+		b.wantShares(t, 1, 1, 1)   // fewer than two are known
 		b.serve(t, 30, map[int]float64{1: 0.25})
-		pass(9 * time.Second) // 81.5 s: another blackout
+		kit.Pass(9 * time.Second) // 81.5 s: another blackout
 		b.wantShares(t, 1, 1, 1)
-		pass(2 * time.Second) // 83.5 s
+		kit.Pass(2 * time.Second) // 83.5 s
 		b.wantShares(t, 4, 2, 3)
 	})
 }
@@ -92,16 +93,16 @@ func TestUnreportedErrors(t *testing.T) {
 				}
 			}
 			serve()
-			pass(11 * time.Second)
+			kit.Pass(11 * time.Second)
 			serve()
-			pass(time.Second)
+			kit.Pass(time.Second)
 			b.wantShares(t, want...)
 
 			cc.conn(t, 1).to(idle)
 			cc.conn(t, 1).to(ready)
 			b.flush()
 			b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.5, 3: 0.5})
-			pass(11 * time.Second)
+			kit.Pass(11 * time.Second)
 			b.wantShares(t, 1, 1, 1)
 		})
 	}
@@ -122,7 +123,7 @@ func TestWeightSurvives(t *testing.T) {
 		cc.conn(t, 2).to(ready)
 		b.flush()
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
-		pass(11500 * time.Millisecond)
+		kit.Pass(11500 * time.Millisecond)
 		b.wantShares(t, 1, 2)
 		update(prio(eps(2, 1)))
 		b.wantShares(t, 1, 2)
@@ -137,7 +138,7 @@ func TestWeightSurvives(t *testing.T) {
 		b.flush()
 		b.wantShares(t, 1, 1)
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
-		pass(11500 * time.Millisecond)
+		kit.Pass(11500 * time.Millisecond)
 		b.wantShares(t, 1, 2)
 
 		plain := configOf(clusterOf("c", prio(eps(1, 2))))
@@ -175,11 +176,11 @@ func TestUpdatePeriod(t *testing.T) {
 		running(false)
 		cc.conn(t, 2).to(ready)
 		running(true)
-		pass(100 * time.Millisecond)
+		kit.Pass(100 * time.Millisecond)
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
 		for period := range 30 {
 			before := b.picker.current.Load()
-			pass(time.Second)
+			kit.Pass(time.Second)
 			b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
 			if published, want := b.picker.current.Load() != before, period == 10; published != want {
 				t.Errorf("period %d published: %v, want %v", period, published, want)
@@ -203,10 +204,10 @@ func TestUpdatePeriodEmpty(t *testing.T) {
 		cc.conn(t, 1).to(ready)
 		cc.conn(t, 2).to(ready)
 		b.flush()
-		pass(time.Second - publishPause/2)
+		kit.Pass(time.Second - publishPause/2)
 		b.flush() // the next publication has to wait
 		b.Update(configOf(weighed(clusterOf("c"))))
-		pass(2 * publishPause)
+		kit.Pass(2 * publishPause)
 		if got, err := b.pick(); err == nil {
 			t.Errorf("a cluster without endpoints: picked %s", got)
 		}
@@ -250,7 +251,7 @@ func TestOutOfBand(t *testing.T) {
 		cc.conn(t, 1).to(ready)
 		want(2, 5)
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
-		pass(12 * time.Second)
+		kit.Pass(12 * time.Second)
 		b.wantShares(t, 1, 1)
 		update(2*time.Second, prio(eps(1)))
 		want(1, 5)

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
@@ -77,7 +78,7 @@ func TestExplainNotInSubset(t *testing.T) {
 	}
 }
 
-// TestExplainOutcomes: what becomes of RPCs.
+// TestExplainOutcomes checks the explained outcomes of RPCs.
 func TestExplainOutcomes(t *testing.T) {
 	up := func(t *testing.T, b *testLB, cc *fakeCC) { b.to(cc.conn(t, 1), ready) }
 	down := func(t *testing.T, b *testLB, cc *fakeCC) { b.to(cc.conn(t, 1), failure) }
@@ -150,16 +151,16 @@ func TestExplainPriorities(t *testing.T) {
 				}
 			}
 		}
-		pass(4 * time.Second)
+		kit.Pass(4 * time.Second)
 		want("at the start", "in use: it has 6s to connect before the next priority is tried", "not needed: never connected", "not needed: never connected")
 		cc.conn(t, 1).to(failure)
-		pass(7 * time.Second)
+		kit.Pass(7 * time.Second)
 		want("after 11 s", "failed: it did not connect in time, and is still connecting", "in use: it has 9s to connect .*", "not needed: .*")
 		cc.conn(t, 2).to(failure)
 		cc.conn(t, 3).to(ready)
 		want("failed over", "failed: no endpoint can be reached", "in use: the first that can serve", "not needed: .*")
 		cc.conn(t, 1).to(ready)
-		pass(time.Minute)
+		kit.Pass(time.Minute)
 		want("back", "in use: the first that can serve", "not needed; its connections are kept for another 14m0s", "not needed: .*")
 		cc.conn(t, 1).to(failure)
 		cc.conn(t, 3).to(failure)

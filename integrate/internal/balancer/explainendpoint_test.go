@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
@@ -43,19 +44,19 @@ func TestExplainOut(t *testing.T) {
 		{name: "draining", cluster: clusterOf("c", prio(drained)), out: "draining: .*", state: "IDLE",
 			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 2).to(ready) }},
 		{name: "connecting", cluster: clusterOf("c", both), out: "CONNECTING for 3s", state: "CONNECTING",
-			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 2).to(ready); pass(3 * time.Second) }},
+			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 2).to(ready); kit.Pass(3 * time.Second) }},
 		{name: "failed", cluster: clusterOf("c", both), out: "TRANSIENT_FAILURE for 2s", state: "TRANSIENT_FAILURE",
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
 				cc.conn(t, 2).to(ready)
 				cc.conn(t, 1).to(failure)
-				pass(2 * time.Second)
+				kit.Pass(2 * time.Second)
 			}},
 		{name: "ejected", cluster: detecting(clusterOf("c", both)), out: `ejected as an outlier until \d\d:\d\d:\d\dZ, 14s from now, or a little later`, state: "READY",
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
 				cc.conn(t, 1).to(ready)
 				cc.conn(t, 2).to(ready)
 				b.load(t, 40, 1)
-				pass(11 * time.Second)
+				kit.Pass(11 * time.Second)
 			}},
 		{name: "unhealthy", opts: Config{HealthCheckService: "s"}, cluster: clusterOf("c", both), out: "connected, but its health service does not report SERVING for 0s", state: "CONNECTING", hasty: true,
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
@@ -166,10 +167,10 @@ func TestExplainWeights(t *testing.T) {
 			}
 			if serve {
 				b.serve(t, 6, map[int]float64{1: .5, 2: .25})
-				pass(10 * time.Second)
+				kit.Pass(10 * time.Second)
 				b.serve(t, 6, map[int]float64{1: .5, 2: .25})
 			}
-			pass(age)
+			kit.Pass(age)
 			b.flush()
 			e := endpointIn(onlyCluster(t, b.explained(t, context.Background())), addr(1).String())
 			return fmt.Sprintf("%d %s %.3g", e.EffectiveWeight, e.WeightFrom, e.SlowStart)

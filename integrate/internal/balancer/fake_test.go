@@ -11,8 +11,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
@@ -51,11 +49,11 @@ type fakeConn struct {
 	listener func(balancer.SubConnState)
 	connects int
 	shut     bool
-	hold     chan struct{} // if not nil, what Shutdown waits for
-	healthy  chan struct{} // if not nil, what the health listener waits for
+	hold     chan struct{} // if not nil, Shutdown waits until it is closed
+	healthy  chan struct{} // if not nil, the health listener waits until it is closed
 }
 
-// MetricsRecorder implements balancer.ClientConn: nobody records.
+// MetricsRecorder implements balancer.ClientConn; it discards all metrics.
 func (*fakeCC) MetricsRecorder() estats.MetricsRecorder {
 	return estats.UnimplementedMetricsRecorder{}
 }
@@ -89,7 +87,7 @@ func (sc *fakeConn) Connect() {
 	sc.connects++
 }
 
-// RegisterHealthListener says READY soon, as gRPC does without health checks.
+// RegisterHealthListener reports READY soon, as gRPC does without health checks.
 func (sc *fakeConn) RegisterHealthListener(l func(balancer.SubConnState)) {
 	healthy := sc.healthy
 	sc.cc.b.closing.Go(func() {
@@ -115,7 +113,7 @@ func (sc *fakeConn) Shutdown() {
 	}
 }
 
-// GetOrBuildProducer builds what asks for load reports out of band; each SubConn has
+// GetOrBuildProducer builds the producer of out-of-band load reports; each SubConn has
 // one at a time. Nothing is ever reported.
 func (sc *fakeConn) GetOrBuildProducer(pb balancer.ProducerBuilder) (balancer.Producer, func()) {
 	count := func(open, opened int) {
@@ -229,12 +227,4 @@ func configOf(clusters ...*picker.Cluster) *picker.Config {
 		Routes:   []picker.Route{{Clusters: []picker.WeightedCluster{{Name: clusters[0].Name, Weight: 1}}}},
 		Clusters: clusters,
 	}
-}
-
-// pass lets time pass, in a bubble, and what happens in it happen. It takes a
-// nanosecond at least: two goroutines of a bubble that start timers which are due at
-// once can crash the race detector (Go 1.26).
-func pass(d time.Duration) {
-	<-time.After(max(d, 1))
-	synctest.Wait()
 }

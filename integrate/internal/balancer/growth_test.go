@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // growing is a channel whose only priority has endpoints 0 to n-1, which are connecting.
@@ -39,7 +41,7 @@ func newGrowing(t *testing.T, n int) *growing {
 
 // grow makes endpoints READY, n in each millisecond, until "to" are.
 func (g *growing) grow(n, to int) {
-	for ; g.ready < to; pass(time.Millisecond) {
+	for ; g.ready < to; kit.Pass(time.Millisecond) {
 		for end := min(g.ready+n, to); g.ready < end; g.ready++ {
 			g.conns[g.ready].to(connectivity.Ready)
 		}
@@ -69,31 +71,31 @@ func TestGrowthCopiesLittle(t *testing.T) {
 		if bytes > 1000*n {
 			t.Errorf("%d endpoints coming up allocated %d bytes for each, want at most 1000", n, bytes/n)
 		}
-		pass(maxGrowthPause)
+		kit.Pass(maxGrowthPause)
 		g.wantReady("at last", n, n)
 		g.calm()
 	})
 }
 
-// TestGrowthWaits: what the pause of a growing priority applies to, and what not.
+// TestGrowthWaits: the changes that the pause of a growing priority applies to.
 func TestGrowthWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, soon = 40_000, 2 * publishPause
 		g := newGrowing(t, n)
 		g.grow(n/4, n/4)
-		pass(soon)
+		kit.Pass(soon)
 		g.wantReady("first of all", n/4, n/4)
 		g.grow(100, n/4+100)
-		pass(soon)
+		kit.Pass(soon)
 		g.wantReady("a few more", n/4, n/4)
-		pass(n*growthPause - maxPublishPause)
+		kit.Pass(n*growthPause - maxPublishPause)
 		g.wantReady("a few more, later", n/4+100, n/4+100)
 		g.grow(n/4, n/2)
-		pass(soon)
+		kit.Pass(soon)
 		g.wantReady("many more", n/2, n/2)
 		g.grow(100, n/2+100)
 		g.conns[0].to(connectivity.Idle)
-		pass(soon)
+		kit.Pass(soon)
 		g.wantReady("one is lost", n/2+99, n/2+99)
 		g.calm()
 	})
@@ -111,7 +113,7 @@ func TestGrowthOfFew(t *testing.T) {
 			c.to(connectivity.Ready)
 		}
 		g.wantReady("another two, at once", n/2+2, n/2+3)
-		pass(publishPause)
+		kit.Pass(publishPause)
 		g.wantReady("another two", n/2+4, n/2+4)
 		g.calm()
 	})

@@ -14,11 +14,12 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 )
 
-// inspected is what Inspect says of the balancer.
+// inspected is the result of Inspect for the balancer.
 func (b *testLB) inspected() *report.TargetStatus {
 	var s report.TargetStatus
 	Status(b.Balancer, &s, true)
@@ -112,12 +113,12 @@ func TestWatchEnds(t *testing.T) {
 			t.Errorf("before anybody looked, %d RPCs were counted", e.OK)
 		}
 		b.load(t, 10)
-		pass(watchTime - time.Second)
+		kit.Pass(watchTime - time.Second)
 		if e := endpointNamed(t, b.inspected(), addr(1).String()); e.OK != 5 {
 			t.Errorf("%d RPCs are counted, want 5", e.OK)
 		}
 		set(prio(eps(2), eps(1, 3)))
-		pass(watchTime - time.Second)
+		kit.Pass(watchTime - time.Second)
 		if e := endpointNamed(t, b.inspected(), addr(1).String()); e.OK != 5 {
 			t.Errorf("%d RPCs are counted of an endpoint that moved, want 5", e.OK)
 		}
@@ -126,7 +127,7 @@ func TestWatchEnds(t *testing.T) {
 		if e := endpointNamed(t, b.inspected(), addr(3).String()); e.OK == before {
 			t.Error("no RPC is counted of an endpoint that came meanwhile")
 		}
-		pass(watchTime + time.Second)
+		kit.Pass(watchTime + time.Second)
 		for _, l := range b.live() {
 			for e := range l.endpoints {
 				if e.observers.Load() != nil {

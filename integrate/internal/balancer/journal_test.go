@@ -11,11 +11,12 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// TestChanges: a configuration's event says what it changed.
+// TestChanges: the event of a configuration lists its changes.
 func TestChanges(t *testing.T) {
 	base := func() *picker.Config { return configOf(clusterOf("c", prio(eps(0, 1, 2)), prio(eps(3)))) }
 	leaf := func(c *picker.Config) *picker.Leaf { return &c.Clusters[0].Leaves[0] }
@@ -47,7 +48,7 @@ func TestChanges(t *testing.T) {
 			next := base()
 			next.Routes = first.Routes
 			tt.change(next)
-			pass(2 * eventlog.Interval)
+			kit.Pass(2 * eventlog.Interval)
 			b.set(next)
 			b.lock()
 			events := b.rec.journal.Events()

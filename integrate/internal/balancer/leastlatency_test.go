@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -20,7 +21,7 @@ func (b *testLB) takes(t *testing.T, n int, takes map[int]time.Duration) map[int
 	t.Helper()
 	got := map[int]int{}
 	for range n {
-		pass(time.Millisecond)
+		kit.Pass(time.Millisecond)
 		res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +68,7 @@ func TestLeastLatencySwitch(t *testing.T) {
 			b.set(leastRequest)
 			b.flush()
 		}
-		pass(time.Second)
+		kit.Pass(time.Second)
 		if n := breakerOf(b).InFlight(); n != 0 {
 			t.Errorf("%d RPCs in flight at the end", n)
 		}
@@ -97,7 +98,7 @@ func TestLeastLatencyAfterClose(t *testing.T) {
 		for _, done := range ends {
 			done(balancer.DoneInfo{})
 		}
-		pass(time.Hour)
+		kit.Pass(time.Hour)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
@@ -43,7 +44,7 @@ func TestLogEndsTrue(t *testing.T) {
 				b.set(configOf(two))
 				b.to(cc.conn(t, 1), ready)
 				flip := func(do func(*testLB, *fakeCC)) {
-					pass(time.Second)
+					kit.Pass(time.Second)
 					do(b, cc)
 					b.flush()
 				}
@@ -60,7 +61,7 @@ func TestLogEndsTrue(t *testing.T) {
 						flip(tt.in)
 						flip(tt.out)
 					}
-					pass(2 * eventlog.Interval)
+					kit.Pass(2 * eventlog.Interval)
 					b.flush()
 					if !strings.Contains(last(), tt.end) {
 						t.Errorf("after %d times in and out the last line is %q", times, last())
@@ -68,7 +69,7 @@ func TestLogEndsTrue(t *testing.T) {
 					flip(tt.in)
 					flip(tt.out)
 					flip(tt.in)
-					pass(2 * eventlog.Interval)
+					kit.Pass(2 * eventlog.Interval)
 					b.flush()
 					if !strings.Contains(last(), tt.bad) {
 						t.Errorf("the last line is %q, want %q", last(), tt.bad)
@@ -121,7 +122,7 @@ func TestLogOfManyClusters(t *testing.T) {
 		}
 		all(nil)
 		for range 4 { // 32 a minute, for those of which nothing was said as well
-			pass(eventlog.Interval)
+			kit.Pass(eventlog.Interval)
 			b.flush()
 		}
 		for _, l := range lines(msgUnavailable) {

@@ -30,7 +30,7 @@ func (l recorderList) RegisterAsyncReporter(r estats.AsyncMetricReporter, metric
 	return l.Recorder.RegisterAsyncReporter(r, metrics...)
 }
 
-// recorded returns a recorder of what the clusters of b count.
+// recorded returns a recorder of the counts of the clusters of b.
 func recorded(t *testing.T, b *testLB) *kit.Recorder {
 	r := &kit.Recorder{}
 	b.rec.metrics = channelmetrics.Start("xds:///"+t.Name(), recorderList{r}, func(to *metric.Channel) { foldClusters(b.Balancer, to) })

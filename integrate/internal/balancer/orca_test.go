@@ -13,7 +13,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// TestMetricNames is A85's choice of what load reports pass on.
+// TestMetricNames checks A85's choice of the metrics in load reports.
 func TestMetricNames(t *testing.T) {
 	report := &orcav3.OrcaLoadReport{CpuUtilization: 0.8, MemUtilization: 0.5, NamedMetrics: map[string]float64{"db": 50, "other": 1}}
 	tests := []struct {

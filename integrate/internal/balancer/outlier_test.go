@@ -42,15 +42,15 @@ func TestEjection(t *testing.T) {
 		for n := 1; n <= 3; n++ {
 			cc.conn(t, n).to(ready)
 		}
-		pass(9 * time.Second)
+		kit.Pass(9 * time.Second)
 		b.load(t, 60, 1)
 		wantPick(t, b, 1, 2, 3)
-		pass(2 * time.Second) // 11 s
+		kit.Pass(2 * time.Second) // 11 s
 		wantPick(t, b, 2, 3)
 		b.load(t, 60)
-		pass(18 * time.Second) // 29 s
+		kit.Pass(18 * time.Second) // 29 s
 		wantPick(t, b, 2, 3)
-		pass(2 * time.Second) // 31 s: 15 s were over at 25 s
+		kit.Pass(2 * time.Second) // 31 s: 15 s were over at 25 s
 		counts := map[string]int{}
 		for range 30 {
 			a, err := b.pick()
@@ -63,11 +63,11 @@ func TestEjection(t *testing.T) {
 			t.Errorf("of 30 RPCs after its return the endpoint got %d, want 10", counts[addr(1).String()])
 		}
 		b.load(t, 60, 1)
-		pass(10 * time.Second) // 41 s: ejected at 40 s, for 30 s
+		kit.Pass(10 * time.Second) // 41 s: ejected at 40 s, for 30 s
 		wantPick(t, b, 2, 3)
-		pass(38 * time.Second) // 79 s
+		kit.Pass(38 * time.Second) // 79 s
 		wantPick(t, b, 2, 3)
-		pass(2 * time.Second)
+		kit.Pass(2 * time.Second)
 		b.load(t, 60)
 		wantPick(t, b, 1, 2, 3)
 		if cc.opened != 3 || cc.closed != 0 || cc.conn(t, 1).connects != 1 {
@@ -92,7 +92,7 @@ func TestOutcomes(t *testing.T) {
 				res, _ := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
 				res.Done(balancer.DoneInfo{}) // the connection had gone
 			}
-			pass(11 * time.Second)
+			kit.Pass(11 * time.Second)
 			if _, err := b.pick(); (err != nil) != tt.ejects {
 				t.Errorf("%d failures and %d RPCs that were not sent: Pick() = %v, want an ejection: %v", tt.failed, tt.void, err, tt.ejects)
 			}
@@ -109,7 +109,7 @@ func TestEjectedPriority(t *testing.T) {
 		cc.conn(t, 1).to(ready)
 		cc.conn(t, 2).to(ready)
 		b.load(t, 40, 1, 2)
-		pass(11 * time.Second)
+		kit.Pass(11 * time.Second)
 		wantPick(t, b) // the next one connects
 		cc.conn(t, 3).to(ready)
 		wantPick(t, b, 3)
@@ -117,12 +117,12 @@ func TestEjectedPriority(t *testing.T) {
 			t.Errorf("channel is %v, want READY", cc.state)
 		}
 		b.load(t, 40, 3)
-		pass(10 * time.Second) // 21 s
+		kit.Pass(10 * time.Second) // 21 s
 		b.flush()
 		if _, err := b.pick(); err == nil || !strings.Contains(err.Error(), "1 of its endpoints are ejected") {
 			t.Errorf("Pick() with all endpoints ejected = %v, want an error that says so", err)
 		}
-		pass(10 * time.Second) // 31 s
+		kit.Pass(10 * time.Second) // 31 s
 		wantPick(t, b, 1, 2)
 		if cc.closed != 0 {
 			t.Errorf("closed %d connections, want none", cc.closed)
@@ -145,32 +145,32 @@ func TestDetectionTimer(t *testing.T) {
 		update(10 * time.Second)
 		cc.conn(t, 1).to(ready)
 		cc.conn(t, 2).to(ready)
-		pass(6 * time.Second)
+		kit.Pass(6 * time.Second)
 		b.load(t, 40, 1)
 		for range 5 { // the same interval
 			update(10 * time.Second)
 		}
-		pass(3900 * time.Millisecond)
+		kit.Pass(3900 * time.Millisecond)
 		wantPick(t, b, 1, 2)
-		pass(200 * time.Millisecond) // 10.1 s
+		kit.Pass(200 * time.Millisecond) // 10.1 s
 		wantPick(t, b, 2)
 
-		pass(20 * time.Second) // 30.1 s; back since 20 s
+		kit.Pass(20 * time.Second) // 30.1 s; back since 20 s
 		b.load(t, 40, 1)
-		pass(6 * time.Second)   // 36.1 s
-		update(8 * time.Second) // since 30 s
-		pass(1800 * time.Millisecond)
+		kit.Pass(6 * time.Second) // 36.1 s
+		update(8 * time.Second)   // since 30 s
+		kit.Pass(1800 * time.Millisecond)
 		wantPick(t, b, 1, 2)
-		pass(200 * time.Millisecond) // 38.1 s
+		kit.Pass(200 * time.Millisecond) // 38.1 s
 		wantPick(t, b, 2)
 
-		pass(12 * time.Second) // 50.1 s; back since 46 s
+		kit.Pass(12 * time.Second) // 50.1 s; back since 46 s
 		b.load(t, 40, 1)
 		update(time.Second) // over since 47 s
-		pass(10 * time.Millisecond)
+		kit.Pass(10 * time.Millisecond)
 		wantPick(t, b, 2)
 		update(0)
-		pass(time.Second) // would never end
+		kit.Pass(time.Second) // would never end
 		wantPick(t, b, 1, 2)
 	})
 }
@@ -186,7 +186,7 @@ func TestDetectionOff(t *testing.T) {
 			cc.conn(t, 1).to(ready)
 			cc.conn(t, 2).to(ready)
 			b.load(t, 40, 1)
-			pass(11 * time.Second)
+			kit.Pass(11 * time.Second)
 			wantPick(t, b, 2)
 			c := clusterOf("c", prio(eps(1, 2)))
 			c.Leaves[0].Outlier = outlier
@@ -200,7 +200,7 @@ func TestDetectionOff(t *testing.T) {
 					t.Errorf("%s: endpoints go on counting", name)
 				}
 			}
-			pass(time.Minute)
+			kit.Pass(time.Minute)
 		}
 	})
 }
@@ -215,7 +215,7 @@ func TestEjectionSurvives(t *testing.T) {
 		cc.conn(t, 1).to(ready)
 		cc.conn(t, 2).to(ready)
 		b.load(t, 40, 1)
-		pass(11 * time.Second)
+		kit.Pass(11 * time.Second)
 		wantPick(t, b, 2)
 		update(prio(eps(2), eps(1))) // to another locality
 		wantPick(t, b, 2)
@@ -225,16 +225,16 @@ func TestEjectionSurvives(t *testing.T) {
 		cc.conn(t, 1).to(idle) // to another connection
 		cc.conn(t, 1).to(ready)
 		wantPick(t, b, 2)
-		pass(10 * time.Second) // 21 s
+		kit.Pass(10 * time.Second) // 21 s
 		wantPick(t, b, 2)
-		pass(10 * time.Second) // 31 s
+		kit.Pass(10 * time.Second) // 31 s
 		b.load(t, 20)
 		if counts := b.shares(t, 20); counts[1] != 10 {
 			t.Errorf("after its time the endpoint gets %d of 20 RPCs, want 10", counts[1])
 		}
 
 		b.load(t, 100, 1)
-		pass(10 * time.Second)
+		kit.Pass(10 * time.Second)
 		wantPick(t, b, 2)
 		update(prio(eps(2)))
 		update(prio(eps(1, 2)))
@@ -278,7 +278,7 @@ func TestCounts(t *testing.T) {
 					}
 				}
 			case 2:
-				pass(time.Duration(rng.IntN(20)) * time.Second)
+				kit.Pass(time.Duration(rng.IntN(20)) * time.Second)
 			case 3:
 				for n := range 12 {
 					switch sc := cc.find(n); {
@@ -318,10 +318,10 @@ func TestCustomEjection(t *testing.T) {
 		}
 		b.flush()
 		b.load(t, 60, 1)
-		pass(11 * time.Second)
+		kit.Pass(11 * time.Second)
 		wantPick(t, b, 2, 3)
 		b.load(t, 60)
-		pass(20 * time.Second)
+		kit.Pass(20 * time.Second)
 		b.flush()
 		seen := map[string]bool{}
 		for range 6 {
@@ -360,24 +360,24 @@ func TestConsecutiveFailures(t *testing.T) {
 		b.load(t, 9, 1) // three each
 		b.load(t, 3)    // and one success
 		b.load(t, 9, 1)
-		pass(time.Second)
+		kit.Pass(time.Second)
 		if log.With("ejected") != nil {
 			t.Fatal("three failures ejected an endpoint")
 		}
 		b.load(t, 3, 1)
-		pass(time.Second)
+		kit.Pass(time.Second)
 		wantPick(t, b, 2, 3)
 		if lines := log.With("ejected as an outlier"); len(lines) != 1 || !strings.Contains(lines[0], "endpoint="+addr(1).String()) ||
 			!strings.Contains(lines[0], "detector=consecutive_5xx value=4") {
 			t.Errorf("logged %q", lines)
 		}
 		b.load(t, 8, 2) // a third of the endpoints may be ejected, and is; the second is the next
-		pass(time.Second)
+		kit.Pass(time.Second)
 		wantPick(t, b, 3)
 		b.load(t, 4, 3) // two thirds are ejected
-		pass(time.Second)
+		kit.Pass(time.Second)
 		wantPick(t, b, 3)
-		pass(17 * time.Second)
+		kit.Pass(17 * time.Second)
 		b.load(t, 9)
 		wantPick(t, b, 1, 2, 3)
 		if lines := log.With("ejected endpoint returned"); len(lines) != 2 {
@@ -386,7 +386,7 @@ func TestConsecutiveFailures(t *testing.T) {
 
 		b.Update(with(2))
 		b.load(t, 6, 3)
-		pass(time.Second)
+		kit.Pass(time.Second)
 		wantPick(t, b, 1, 2)
 		b.Update(with(0))
 		wantPick(t, b, 1, 2, 3)
@@ -399,7 +399,7 @@ func TestConsecutiveFailures(t *testing.T) {
 		b.Update(with(1))
 		b.load(t, 3, 1)
 		b.Close() // while the decision is due
-		pass(time.Minute)
+		kit.Pass(time.Minute)
 	})
 }
 
@@ -427,7 +427,7 @@ func TestUnsentDoNotEject(t *testing.T) {
 				}
 				res.Done(info)
 			}
-			pass(time.Second)
+			kit.Pass(time.Second)
 			b.flush()
 		}
 		fail(false)
@@ -476,7 +476,7 @@ func TestFailingFast(t *testing.T) {
 				}
 			}
 			res.Done(info)
-			pass(6 * time.Millisecond)
+			kit.Pass(6 * time.Millisecond)
 		}
 		if failed < 15 || failed > rpcs/200 {
 			t.Errorf("%d of %d RPCs failed, want 15 to %d", failed, rpcs, rpcs/200)

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -47,7 +48,7 @@ func TestPickFirst(t *testing.T) {
 		wantConns(t, b, cc, 1, 2)
 		wantPick(t, b)
 		b.to(cc.conn(t, 2), connecting)
-		pass(300 * time.Millisecond) // Happy Eyeballs: 250 ms (A61)
+		kit.Pass(300 * time.Millisecond) // Happy Eyeballs: 250 ms (A61)
 		wantConns(t, b, cc, 1, 2, 3)
 		b.to(cc.conn(t, 3), connecting)
 		b.to(cc.conn(t, 3), ready)
@@ -221,7 +222,7 @@ func TestPickFirstEjection(t *testing.T) {
 		b.to(cc.conn(t, 1), ready)
 		b.flush()
 		b.load(t, 60, 1)
-		pass(11 * time.Second)
+		kit.Pass(11 * time.Second)
 		wantPick(t, b, 1)
 	})
 }

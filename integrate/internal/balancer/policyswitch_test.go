@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -72,7 +73,7 @@ func TestSwitchWhileRetired(t *testing.T) {
 				for range 3 { // a child that starts over may try more than once
 					lose(t, b, cc, 1)
 				}
-				pass(time.Second)
+				kit.Pass(time.Second)
 				if sc := cc.find(2); sc == nil {
 					t.Fatalf("%s: the second priority is not connected", name)
 				} else if multiAddressed(&second[0]) { // pick_first's connection was another
@@ -116,7 +117,7 @@ func TestNoConnectionNoState(t *testing.T) {
 				b.to(cc.conn(t, n), connecting)
 				b.to(cc.conn(t, n), failure)
 			}
-			pass(time.Second)
+			kit.Pass(time.Second)
 		}
 	})
 }
@@ -214,7 +215,7 @@ func TestEjectionAfterSwitch(t *testing.T) {
 			}
 			res.Done(info)
 		}
-		pass(11 * time.Second)
+		kit.Pass(11 * time.Second)
 		wantPick(t, b, 2, 3)
 	})
 }
@@ -252,7 +253,7 @@ func TestAddressesReordered(t *testing.T) {
 		b.set(configOf(clusterOf("c", prio(reordered))))
 		wantPick(t, b, 2)
 		b.to(cc.conn(t, 2), idle)
-		pass(100 * time.Millisecond) // the second address would have its turn after 250 ms
+		kit.Pass(100 * time.Millisecond) // the second address would have its turn after 250 ms
 		if !cc.has(102) {
 			t.Error("after the connection was lost pick_first starts with the address that was the first")
 		}
@@ -271,7 +272,7 @@ func TestReorderedOnDemand(t *testing.T) {
 		b.set(configOf(ring(clusterOf("c", prio(reordered)))))
 		b.flush()
 		_, _ = b.pickHash(7)
-		pass(100 * time.Millisecond) // the second address would have its turn after 250 ms
+		kit.Pass(100 * time.Millisecond) // the second address would have its turn after 250 ms
 		if !cc.has(102) || cc.has(2) {
 			t.Error("the endpoint is connected by its old first address")
 		}
@@ -300,7 +301,7 @@ func TestRetiredAboveConnecting(t *testing.T) {
 		b.set(configOf(of(3, 2, 1)))
 		b.to(cc.conn(t, 3), connecting)
 		wantPick(t, b, 2)
-		pass(6 * time.Second)
+		kit.Pass(6 * time.Second)
 		wantPick(t, b, 2)
 	})
 }
@@ -346,7 +347,7 @@ func TestLatestConnectionError(t *testing.T) {
 		sc := cc.conn(t, 1)
 		for _, text := range []string{"connection refused", "certificate has expired"} {
 			sc.listener(balancer.SubConnState{ConnectivityState: failure, ConnectionError: errors.New(text)})
-			pass(2 * time.Second)
+			kit.Pass(2 * time.Second)
 			if _, err := b.pick(); err == nil || !strings.Contains(err.Error(), text) {
 				t.Errorf("Pick() error = %v, want it to say %q", err, text)
 			}

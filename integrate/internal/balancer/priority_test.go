@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -99,11 +100,11 @@ func TestFailoverTimer(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(clusterOf("c", prio(eps(1)), prio(eps(2)))))
 		cc.conn(t, 1).to(connecting)
-		pass(9900 * time.Millisecond)
+		kit.Pass(9900 * time.Millisecond)
 		if cc.has(2) {
 			t.Fatal("failover before the timeout")
 		}
-		pass(200 * time.Millisecond)
+		kit.Pass(200 * time.Millisecond)
 		cc.conn(t, 2).to(ready)
 		wantPick(t, b, 2)
 		cc.conn(t, 1).to(ready)
@@ -112,15 +113,15 @@ func TestFailoverTimer(t *testing.T) {
 		// P0 loses its connection: it was READY, so it gets the time anew.
 		cc.conn(t, 1).to(idle)
 		wantPick(t, b)
-		pass(11 * time.Second)
+		kit.Pass(11 * time.Second)
 		wantPick(t, b, 2) // P1 was only deactivated: used at once
 		cc.conn(t, 1).to(ready)
 		wantPick(t, b, 1)
-		pass(14 * time.Minute)
+		kit.Pass(14 * time.Minute)
 		if !cc.has(2) {
 			t.Fatal("a deactivated priority was closed before its time")
 		}
-		pass(2 * time.Minute)
+		kit.Pass(2 * time.Minute)
 		if cc.has(2) {
 			t.Fatal("a deactivated priority is kept for ever")
 		}
@@ -135,7 +136,7 @@ func TestFirstConnectingPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(clusterOf("c", prio(eps(1)), prio(eps(2)))))
-		pass(11 * time.Second) // P0 hangs
+		kit.Pass(11 * time.Second) // P0 hangs
 		cc.conn(t, 2).to(failure)
 		wantPick(t, b)
 		cc.conn(t, 1).to(failure)

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -33,12 +34,12 @@ func TestPriorityKeepsLower(t *testing.T) {
 		cc.conn(t, 1).to(ready)
 		wantPick(t, b, 1)
 		cc.conn(t, 1).to(idle) // 10 s to connect
-		pass(5 * time.Second)
+		kit.Pass(5 * time.Second)
 		b.Update(cfg(picker.PolicyRoundRobin))
 		if b.flush(); cc.opened != 2 || cc.closed != 0 {
 			t.Fatalf("%d connections opened and %d closed, want 2 and 0", cc.opened, cc.closed)
 		}
-		pass(6 * time.Second)
+		kit.Pass(6 * time.Second)
 		wantPick(t, b, 2)
 	})
 }
@@ -56,7 +57,7 @@ func TestPriorityRemoved(t *testing.T) {
 		cc.conn(t, 2).to(ready)
 		cc.conn(t, 1).to(ready)
 		wantPick(t, b, 1)
-		pass(14 * time.Minute)
+		kit.Pass(14 * time.Minute)
 		cc.conn(t, 1).to(failure)
 		wantPick(t, b, 2)
 		if cc.opened != 2 {
@@ -77,13 +78,13 @@ func TestPriorityIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(clusterOf("c", zone("a", eps(1)), zone("b", eps(2)))))
-		pass(6 * time.Second) // of the 10 s that zone a has
+		kit.Pass(6 * time.Second) // of the 10 s that zone a has
 		b.Update(configOf(clusterOf("c", zone("new", nil), zone("a", eps(1)), zone("b", eps(2)))))
-		pass(3 * time.Second)
+		kit.Pass(3 * time.Second)
 		if cc.has(2) {
 			t.Fatal("zone a was given up before its time")
 		}
-		pass(2 * time.Second)
+		kit.Pass(2 * time.Second)
 		if !cc.has(2) {
 			t.Fatal("an update gave zone a more time than the 10 s")
 		}
@@ -115,7 +116,7 @@ func wantFailover(t *testing.T, b *testLB, cc *fakeCC, n int) {
 	if cc.has(n) {
 		t.Fatalf("endpoint %d is connected to at once", n)
 	}
-	pass(b.opts.FailoverTimeout)
+	kit.Pass(b.opts.FailoverTimeout)
 	if !cc.has(n) {
 		t.Errorf("endpoint %d is not connected to after the failover time", n)
 	}

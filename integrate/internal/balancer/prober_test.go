@@ -29,7 +29,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// An askedServer is a server that says of its load what a test wants it to.
+// An askedServer is a server that reports a load that the test sets.
 type askedServer struct {
 	testgrpc.UnimplementedTestServiceServer
 	addr   string
@@ -112,7 +112,7 @@ func newAskedFleet(t *testing.T, n int, config string, opts ...grpc.DialOption) 
 		synctest.Wait()
 	})
 	f.cc.Connect()
-	pass(time.Second)
+	kit.Pass(time.Second)
 	return f
 }
 
@@ -130,7 +130,7 @@ func (f *askedFleet) call(t *testing.T, n int, period time.Duration) {
 		if _, err := testgrpc.NewTestServiceClient(f.cc).EmptyCall(t.Context(), &testgrpc.Empty{}); err != nil {
 			t.Fatal(err)
 		}
-		pass(period)
+		kit.Pass(period)
 	}
 }
 
@@ -171,7 +171,7 @@ func TestPrequal(t *testing.T) {
 				t.Errorf("server %d is the best; RPCs went to %v, with %d probes", best, rpcs, probes)
 			}
 		}
-		pass(time.Minute)
+		kit.Pass(time.Minute)
 		if _, probes := f.counts(); probes != 0 {
 			t.Errorf("%d probes of a channel without RPCs", probes)
 		}
@@ -230,7 +230,7 @@ func TestPrequalSilent(t *testing.T) {
 		}
 		f.servers[0].report.Store(&proberpc.Report{LatencyNs: 10e9})
 		f.servers[1].report.Store(&proberpc.Report{LatencyNs: 10e9})
-		pass(silentBackoff)
+		kit.Pass(silentBackoff)
 		f.call(t, 50, 50*time.Millisecond)
 		f.counts()
 		f.call(t, n, 50*time.Millisecond)
@@ -270,7 +270,7 @@ func TestPrequalLost(t *testing.T) {
 		f.servers[0].delay.Store(0)
 		f.servers[1].report.Store(&proberpc.Report{LatencyNs: 1e9})
 		f.servers[2].report.Store(&proberpc.Report{LatencyNs: 1e9})
-		pass(maxBackoff)
+		kit.Pass(maxBackoff)
 		f.call(t, 50, 50*time.Millisecond)
 		f.counts()
 		f.call(t, 100, 50*time.Millisecond)
@@ -303,7 +303,7 @@ func TestPrequalMeets(t *testing.T) {
 				list = append(list, f.servers[i])
 			}
 			f.state.UpdateState(f.endpoints(list...))
-			pass(100 * time.Millisecond)
+			kit.Pass(100 * time.Millisecond)
 			f.counts()
 			f.call(t, 100, 10*time.Millisecond)
 			rpcs, probes := f.counts()
@@ -323,7 +323,7 @@ func TestPrequalMeets(t *testing.T) {
 				state.Endpoints = state.Endpoints[:2]
 			}
 			f.state.UpdateState(state)
-			pass(time.Second)
+			kit.Pass(time.Second)
 			f.counts()
 			f.call(t, 50, 10*time.Millisecond)
 			if _, probes := f.counts(); probes > 0 != strings.Contains(policy, "prequal") {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -331,7 +332,7 @@ func TestReplacedFails(t *testing.T) {
 		r.change(clusterOf("c", prio(eps(1))))
 		fresh := r.next(1, old)
 		r.to(old, failure)
-		pass(maxPublishPause)
+		kit.Pass(maxPublishPause)
 		r.calm()
 		if !fresh.shut {
 			t.Error("the replacement is still there")

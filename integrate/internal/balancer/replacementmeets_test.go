@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -107,7 +108,7 @@ func TestReplacementReports(t *testing.T) {
 		old := r.cc.conn(t, 1)
 		r.to(old, ready)
 		since := r.clusters["c"].inUse.localities[0].endpoints[0].StateSince
-		pass(1e9)
+		kit.Pass(1e9)
 		r.change(list())
 		fresh := r.next(1, old)
 		r.to(fresh, ready)

@@ -92,7 +92,7 @@ func (m *ringModel) aggregate() (s connectivity.State, wake bool) {
 	return s, count[connecting] == 0 && count[idle] > 0
 }
 
-// connect is what becomes of an endpoint that is asked to connect.
+// connect is the outcome of a request to connect to an endpoint.
 func (m *ringModel) connect(n int) {
 	m.connects[n]++
 	if m.in(n) != failure { // which it stays in until it is READY (A61)
@@ -172,7 +172,7 @@ func (tr *ringTrial) report() {
 	tr.observe(n, s)
 }
 
-// rpc makes one, and checks what comes of its pick.
+// rpc makes an RPC, and checks its pick.
 func (tr *ringTrial) rpc() {
 	hash := tr.Rand.Uint64()
 	n := tr.walk(tr, hash)

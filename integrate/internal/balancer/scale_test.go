@@ -111,7 +111,7 @@ func heldBy(t *testing.T, n int) int64 {
 	return total
 }
 
-// live returns the size of what is in use, in bytes: once a collection finds next to nothing.
+// live returns the size of the live heap in bytes: once a collection finds next to nothing.
 func live() int64 {
 	var m runtime.MemStats
 	for last := uint64(math.MaxUint64); ; last = m.HeapAlloc {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -36,7 +37,7 @@ func TestSlowStart(t *testing.T) {
 				for e := 1; e <= 3; e++ {
 					cc.conn(t, e).to(ready)
 				}
-				pass(window + 5*step)
+				kit.Pass(window + 5*step)
 				for range 2 {
 					b.lock()
 					if b.clusters["c"].slowStartTimer != nil {
@@ -47,7 +48,7 @@ func TestSlowStart(t *testing.T) {
 					cc.conn(t, 4).to(ready)
 					since := time.Now()
 					for _, pause := range []time.Duration{1, 4, 10, 14, 3} {
-						pass(pause*step + 100*time.Millisecond)
+						kit.Pass(pause*step + 100*time.Millisecond)
 						got := 0
 						for range n {
 							a, err := b.pick()

@@ -62,7 +62,7 @@ func (b *testLB) unlocked() bool {
 	}
 }
 
-// set is Update, and waits for what children make of it.
+// set is Update, and waits until children have handled it.
 func (b *testLB) set(cfg *picker.Config) {
 	b.Update(cfg)
 	b.calm()
@@ -77,13 +77,13 @@ func (b *testLB) take(cfg *picker.Config) {
 	b.apply(cfg, plans)
 }
 
-// to moves a SubConn to a state, and waits for what children make of it.
+// to moves a SubConn to a state, and waits until children have handled it.
 func (b *testLB) to(sc *fakeConn, s connectivity.State) {
 	sc.to(s)
 	b.calm()
 }
 
-// flush publishes what is pending, once everything has come to rest.
+// flush publishes pending changes, once everything has come to rest.
 func (b *testLB) flush() {
 	b.calm()
 	b.lock()

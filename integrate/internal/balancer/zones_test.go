@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -25,7 +26,7 @@ func TestZonesLoggedOnce(t *testing.T) {
 			c.Leaves[0].Policy.ZoneAware = &picker.ZoneAware{Enabled: 1}
 			c.Leaves[0].Origin = &picker.Origin{Err: errors.New(text)}
 			b.Update(configOf(c))
-			pass(2 * time.Minute) // equal lines are left out for one
+			kit.Pass(2 * time.Minute) // equal lines are left out for one
 			b.calm()
 		}
 		for i, step := range []struct {
@@ -42,7 +43,7 @@ func TestZonesLoggedOnce(t *testing.T) {
 		c.Leaves[0].Origin = &picker.Origin{}
 		b.Update(configOf(c))
 		b.calm()
-		pass(time.Second)
+		kit.Pass(time.Second)
 		if n := strings.Count(log.String(), msgZones); n != 1 {
 			t.Errorf("%d lines that zones are known, want 1:\n%s", n, log.String())
 		}
