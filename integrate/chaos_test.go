@@ -28,7 +28,7 @@ import (
 //	chaosplan_test.go    plan: a configuration, as random changes make it, and its resources
 //	chaosworld_test.go   world: control planes, backends, channels, the load on them, time
 //	chaosoracle_test.go  oracle: which outcomes of RPCs, and which connections, can be excused
-//	chaosattempts_test.go  attempts: what gRPC says of each, and the budgets of retries
+//	chaosattempts_test.go  each attempt, as gRPC reports it, and the budgets of retries
 //	chaosaudit_test.go   what is counted and reported, once nothing is under way
 //	chaosoutage_test.go  two scenarios that are not random: an outage, and channels that come and go
 
@@ -114,7 +114,7 @@ func TestChaosLoopback(t *testing.T) {
 	scenario(t, seed, true, 4*time.Second)
 }
 
-// scenario is what a seed stands for.
+// scenario is the scenario of a seed.
 func scenario(t *testing.T, seed uint64, real bool, d time.Duration) *world {
 	controls := 1 + int(seed%4)/3
 	w := newWorld(t, seed, real, controls)

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// attemptLog is what gRPC says of each attempt of a scenario, as a stats handler hears it:
+// attemptLog has the attempts of a scenario as a stats handler sees them:
 // what load reports are held against, and the budgets of retries.
 type attemptLog struct {
 	w *world
@@ -124,7 +124,7 @@ func (a *attemptLog) beginRetry(at *loggedAttempt) bool {
 	return true
 }
 
-// endRetry ends what beginRetry has counted.
+// endRetry ends a retry that beginRetry has counted.
 func (a *attemptLog) endRetry(at *loggedAttempt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -75,7 +75,7 @@ func (w *world) audit(cc *grpc.ClientConn) {
 	w.drops(cc)
 }
 
-// reported adds up what both control planes were told about a cluster.
+// reported adds up the load reports of a cluster to both control planes.
 func (w *world) reported(name string) (sum xdstest.LocalityCounts, dropped uint64) {
 	for _, c := range w.controls {
 		counts := c.Loads(w.service+name, w.service+name)
@@ -99,7 +99,7 @@ func (w *world) fellBack() bool {
 	})
 }
 
-// inexact says what is wrong with the load reports, if anything: whatever was issued has ended
+// inexact returns the error in the load reports, if any: whatever was issued has ended
 // (T-LRS-3), and all that succeeded and failed was reported once. Attempts at a hedged RPC that
 // another one has decided are neither. Of attempts that nothing was sent of gRPC does not say
 // whether they were picked for.

@@ -54,14 +54,14 @@ func newOracle(lag, recovery time.Duration) *oracle {
 	return &oracle{lag: lag, recovery: recovery, faults: map[string][]*fault{}, ailing: map[string]time.Time{}, served: map[string]int{}}
 }
 
-// push says that a configuration is served from now on.
+// push records that a configuration is served from now on.
 func (o *oracle) push(p *plan) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.epochs = append(o.epochs, &epoch{plan: p, pushed: time.Now()})
 }
 
-// settle says that the latest configuration has been acknowledged.
+// settle records that the latest configuration has been acknowledged.
 func (o *oracle) settle() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,7 +87,7 @@ func (o *oracle) up(addr string) {
 	list[len(list)-1].to = time.Now()
 }
 
-// unhealthy says since when a backend reports NOT_SERVING; zero ends that.
+// unhealthy records the time since which a backend reports NOT_SERVING; zero ends that.
 func (o *oracle) unhealthy(addr string, since time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -131,7 +131,7 @@ func (o *oracle) possible(from, to time.Time) (list []*plan) {
 	return list
 }
 
-// outcome is what became of an RPC.
+// outcome is the outcome of an RPC.
 type outcome struct {
 	who        string
 	begin, end time.Time
@@ -141,7 +141,7 @@ type outcome struct {
 	err        error
 }
 
-// judge excuses an RPC or takes note of what is wrong.
+// judge accepts an RPC or records a violation.
 func (o *oracle) judge(c outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -175,7 +175,7 @@ func (o *oracle) judge(c outcome) {
 		for name := range p.routed {
 			for _, q := range o.of(name, plans, c) {
 				if !o.good(q.clusters[name], c.begin.Add(-o.recovery), c.end) {
-					return // that cluster had nobody to send it to
+					return // that cluster had no endpoint to send it to
 				}
 			}
 		}
@@ -291,7 +291,7 @@ func (o *oracle) accuse(format string, args ...any) {
 	}
 }
 
-// violations returns what went wrong, and forgets it.
+// violations returns the violations so far, and clears them.
 func (o *oracle) violations() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -104,7 +104,7 @@ func (p *plan) takes(addr string) bool {
 	return false
 }
 
-// defect makes one resource of what is served invalid.
+// defect makes one of the served resources invalid.
 type defect int
 
 const (
@@ -188,7 +188,7 @@ func (p *plan) retryLimit() int {
 	return 0
 }
 
-// resources returns what a control plane serves for p.
+// resources returns the resources of a control plane for p.
 func (p *plan) resources(service string, d defect) xdstest.Resources {
 	var r xdstest.Resources
 	r.Listeners = append(r.Listeners, xdstest.Listener(service, service))

@@ -34,11 +34,11 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// deadline is what RPCs of a scenario have. It is longer than a failover takes.
+// deadline is the deadline of the RPCs of a scenario. It is longer than a failover takes.
 const deadline = 5 * time.Second
 
 // world is everybody in a scenario: control planes, backends, channels, and the
-// oracle that judges what becomes of RPCs.
+// oracle that judges the outcomes of RPCs.
 type world struct {
 	t       testing.TB
 	rng     *rand.Rand // of the driver
@@ -135,7 +135,7 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 	return w
 }
 
-// clear ends what a test that failed has left, without which its bubble could not
+// clear ends the goroutines that a failed test has left, without which its bubble could not
 // end and would take the other tests along.
 func (w *world) clear() {
 	w.end()
@@ -268,7 +268,7 @@ func (w *world) await(wrong func() string) {
 	w.fail("in vain was waited for the end of: %s", wrong())
 }
 
-// note writes down what the driver does.
+// note records an action of the driver.
 func (w *world) note(format string, args ...any) {
 	w.history = append(w.history, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
 }

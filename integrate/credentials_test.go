@@ -77,7 +77,7 @@ func withProviders(bootstrap []byte, providers string) []byte {
 // rootsOnly has an instance whose roots are never read.
 const rootsOnly = `{"default":{"plugin_name":"file_watcher","config":{"ca_certificate_file":"/dev/null"}}}`
 
-// eavesdropper accepts connections, and counts them and what is sent.
+// eavesdropper accepts connections, and counts them and the bytes sent.
 type eavesdropper struct {
 	addr        netip.AddrPort
 	conns, sent atomic.Int64

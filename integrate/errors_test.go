@@ -38,7 +38,7 @@ func infoOf(err error) *errdetails.ErrorInfo {
 	return nil
 }
 
-// TestErrorInfo: an RPC that this package ends says why to programs, with what it is
+// TestErrorInfo: an RPC that this package ends has its reason for programs, with what it is
 // about, and to people with the node; unary RPCs and streams, with interceptors that have
 // something to do and without, wherever the text was made.
 func TestErrorInfo(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 func ExampleNewClient() {
 	cc, err := integrate.NewClient("xds:///orders:8080", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		fmt.Println(err) // says what is wrong with the bootstrap, and where
+		fmt.Println(err) // names the error in the bootstrap, and its place
 		return
 	}
 	defer func() { _ = cc.Close() }()

@@ -61,7 +61,7 @@ func TestHedgedRPC(t *testing.T) {
 			}
 			hedged, stall := tt.safe && tt.budget, 200*time.Millisecond
 			if hedged {
-				stall = time.Hour // nobody waits for it
+				stall = time.Hour // the test does not wait for it
 			}
 			backends[0].SetDelay(stall)
 			slow := 0
@@ -144,7 +144,7 @@ func TestHedgedLosers(t *testing.T) {
 			}
 			t.Cleanup(func() {
 				_ = cc.Close()
-				time.Sleep(time.Minute) // what the backend still does
+				time.Sleep(time.Minute) // for RPCs that the backend still has
 			})
 			for _, b := range backends {
 				b.SetDelay(time.Millisecond) // latencies of 0 differ by any factor

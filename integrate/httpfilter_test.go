@@ -28,7 +28,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// init registers a filter whose RPCs fail with what it is configured to say.
+// init registers a filter whose RPCs fail with a configured text.
 func init() {
 	parse := func(m proto.Message) (any, error) {
 		s, ok := m.(*structpb.Struct)

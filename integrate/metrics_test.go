@@ -13,7 +13,7 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 )
 
-// TestMetricsTable: METRICS.md says of each metric what is registered with gRPC.
+// TestMetricsTable: METRICS.md describes each metric as it is registered with gRPC.
 func TestMetricsTable(t *testing.T) {
 	page, err := os.ReadFile("METRICS.md")
 	if err != nil {
@@ -22,7 +22,7 @@ func TestMetricsTable(t *testing.T) {
 	var rows []string
 	for line := range strings.Lines(string(page)) {
 		if cells := strings.Split(line, "|"); strings.HasPrefix(line, "| `xdslb.") && len(cells) == 10 {
-			cells = slices.Delete(cells[1:9], 4, 6) // what it is, and its cost
+			cells = slices.Delete(cells[1:9], 4, 6) // its description and its cost
 			for i := range cells {
 				cells[i] = strings.Trim(cells[i], " ")
 			}

@@ -44,7 +44,7 @@ func (q *queue) serve(need time.Duration) grpc.UnaryServerInterceptor {
 	}
 }
 
-// An overload is what came of one.
+// An overload is the result of one.
 type overload struct {
 	goodput  float64       // RPCs that succeed while it lasts, of what the servers can do
 	recovery time.Duration // from its end to that of the last RPC which fails
@@ -108,7 +108,7 @@ func runOverload(t *testing.T, change func(*xdstest.Resources)) (out overload) {
 		if err := cc.Close(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(time.Minute) // what servers still do
+		time.Sleep(time.Minute) // for RPCs that servers still have
 	})
 	return out
 }

@@ -170,7 +170,7 @@ func TestNestedRPC(t *testing.T) {
 	}
 }
 
-// attempts is a server's interceptor that keeps what it sees of RPCs' attempts.
+// attempts is a server's interceptor that records the attempts of RPCs.
 type attempts struct {
 	mu       sync.Mutex
 	previous [][]string // values of grpc-previous-rpc-attempts
@@ -185,7 +185,7 @@ func (a *attempts) intercept(ctx context.Context, req any, _ *grpc.UnaryServerIn
 	return handler(ctx, req)
 }
 
-// take returns what was seen since it was last called.
+// take returns the attempts since its last call.
 func (a *attempts) take() [][]string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -77,7 +77,7 @@ func TestSessionRetryAfterIdle(t *testing.T) {
 	})
 }
 
-// TestFaultDelayBeforeRetries: an RPC that a fault delays is retried as its route says.
+// TestFaultDelayBeforeRetries: an RPC that a fault delays is retried by the policy of its route.
 func TestFaultDelayBeforeRetries(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends, control := b.backends(1), b.control()

@@ -43,7 +43,7 @@ func checkSessionHedged(t *testing.T, b *bubble) {
 		})
 	}
 	backends[0].SetDelay(200 * time.Millisecond) // is asked first or second, and answers
-	backends[1].SetDelay(time.Hour)              // nobody waits for it
+	backends[1].SetDelay(time.Hour)              // the test does not wait for it
 	before := backends[1].Calls()
 	for range 6 {
 		backend, next := inSession(t, cc, "")

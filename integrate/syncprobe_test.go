@@ -24,7 +24,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// A loaded is a backend that says of its load what a test wants it to.
+// A loaded is a backend that reports a load that the test sets.
 type loaded struct {
 	testgrpc.UnimplementedTestServiceServer
 	addr   netip.AddrPort

@@ -24,10 +24,10 @@ import (
 	"github.com/xdslb/xdslb/integrate/report"
 )
 
-// updateGolden writes what is tested, after a change of the text.
+// updateGolden writes the expected text, after a change.
 var updateGolden = flag.Bool("explain.update", false, "write testdata/explain.golden")
 
-// shop is what TestExplainText asks.
+// shop is the question of TestExplainText.
 func shop(t testing.TB) WhatIf {
 	text, err := os.ReadFile("testdata/explain.json")
 	if err != nil {

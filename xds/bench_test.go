@@ -352,7 +352,7 @@ func (d *direct) speak(name string) {
 	d.s.openedLocked()
 }
 
-// settled waits until the client has asked for what is watched.
+// settled waits until the client has asked for all watched resources.
 func (d *direct) settled() {
 	for n := -1; ; {
 		d.c.mu.Lock()

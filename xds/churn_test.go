@@ -85,7 +85,7 @@ func newChurn(t *kit.Trial, servers int, opts Options) *churn {
 	return m
 }
 
-// serve makes the server have what the model has. The fake's own serve waits,
+// serve gives the server the resources of the model. The fake's own serve waits,
 // which is not wanted here.
 func (m *churn) serve(i int) {
 	endpoints := endpointsAt(fmt.Sprint("e", i), m.port[i])

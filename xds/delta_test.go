@@ -26,7 +26,7 @@ func servingDelta(t *testing.T, opts Options, features ...string) (*harness, *fa
 	return serving(t, opts, append(features, deltaFeature)...)
 }
 
-// lastDelta returns the latest request of a type that changes what is wanted.
+// lastDelta returns the latest request of a type that changes a subscription.
 func (f *fake) lastDelta(url string) *discoveryv3.DeltaDiscoveryRequest {
 	f.t.Helper()
 	for _, req := range slices.Backward(f.mustDelta().Requests(url)) {
@@ -48,8 +48,8 @@ func (f *fake) answers(url string) (list []string) {
 	return list
 }
 
-// TestDeltaRequests: what is wanted is subscribed to once, in one request for many
-// names; what is not any more is unsubscribed from; what stays is not mentioned.
+// TestDeltaRequests: resources are subscribed to once, in one request for many
+// names; unneeded ones are unsubscribed from; unchanged ones are not mentioned.
 func TestDeltaRequests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp, w := servingDelta(t, Options{Linger: -1})
@@ -85,8 +85,8 @@ func TestDeltaRequests(t *testing.T) {
 	})
 }
 
-// TestDeltaReconnect: on a new stream the client says what it has, and the server sends
-// what is news. What is not in order is not claimed.
+// TestDeltaReconnect: on a new stream the client lists its resources, and the server sends
+// only newer ones. Resources with errors are not listed.
 func TestDeltaReconnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp, w := servingDelta(t, Options{})
@@ -201,7 +201,7 @@ func TestDeltaNACK(t *testing.T) {
 		if req := st.Requests(eds.URL()); !strings.Contains(req[len(req)-2].GetErrorDetail().GetMessage(), `"b"`) {
 			t.Errorf("NACK %v does not name the resource", req[len(req)-2])
 		}
-		// What is wrong with the message itself.
+		// Errors of the message itself.
 		for _, bad := range []*discoveryv3.DeltaDiscoveryResponse{
 			{Resources: []*discoveryv3.Resource{{Name: "svc", Version: "9"}}},
 			{Resources: []*discoveryv3.Resource{{Name: "svc", Version: "9", Resource: wrap(clusterTo("svc", "svc"))}}},
@@ -376,7 +376,7 @@ func TestNeither(t *testing.T) {
 	})
 }
 
-// TestDeltaForgets: once a server says that what was left is gone, nothing is kept of it.
+// TestDeltaForgets: once a server confirms that unsubscribed resources are removed, nothing is kept of them.
 func TestDeltaForgets(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp, w := servingDelta(t, Options{Linger: -1})

@@ -20,7 +20,7 @@ type fakeDNS struct {
 	conns map[string]resolver.ClientConn // by name, of those that are open
 	again int                            // ResolveNow calls
 	built int                            // resolvers
-	at    map[string][]string            // what Build answers at once
+	at    map[string][]string            // addresses that Build reports at once
 }
 
 func (d *fakeDNS) Scheme() string { return "dns" }
@@ -152,7 +152,7 @@ func TestDNSInBuild(t *testing.T) {
 
 // TestResolveNowCost checks that a hint to look names up anew, which gRPC gives for each connection
 // that fails, costs the names that are looked up and nothing for other resources; and that a name
-// is not asked for any more when nobody uses it.
+// is not asked for any more when it is not in use.
 func TestResolveNowCost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dns := &fakeDNS{conns: map[string]resolver.ClientConn{}}

@@ -381,7 +381,7 @@ func TestSnapshotCache(t *testing.T) {
 	}
 }
 
-// sentResources counts what a go-control-plane server sends.
+// sentResources counts the resources that a go-control-plane server sends.
 type sentResources struct{ n atomic.Int64 }
 
 func (*sentResources) OnDeltaStreamOpen(context.Context, int64, string) error { return nil }

@@ -144,7 +144,7 @@ func (g *graphWorld) all(typ resource.Type) (list []proto.Message) {
 	return list
 }
 
-// TestEvaluation holds what a target has after each of many random changes against an
+// TestEvaluation compares a target after each of many random changes with an
 // evaluation of everything from scratch: the configuration, what is watched, and what is
 // kept in memory. TestModel does so for several targets and whatever streams do.
 func TestEvaluation(t *testing.T) {

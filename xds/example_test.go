@@ -14,7 +14,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// printer is a Watcher that says what it is told.
+// printer is a Watcher that prints its calls.
 type printer struct{ told chan struct{} }
 
 func (p printer) Update(cfg *picker.Config) {

@@ -110,7 +110,7 @@ func TestReturn(t *testing.T) {
 }
 
 // TestHangUpAfterResponse checks that a stream may end once something was said
-// on it: nobody is told (A57, T-XDS-8).
+// on it: watchers are not told (A57, T-XDS-8).
 func TestHangUpAfterResponse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})

@@ -112,7 +112,7 @@ func (cp *goCP) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryS
 	return deltaserver.NewServer(stream.Context(), cp.cache, nil).DeltaStreamHandler(stream, resourcev3.AnyType)
 }
 
-// goCPHistory is what a server has, and a client of it that watches all targets.
+// goCPHistory has the resources of a server, and a client of it that watches all targets.
 type goCPHistory struct {
 	t       *testing.T
 	rng     *rand.Rand
@@ -215,7 +215,7 @@ func (m *goCPHistory) step() {
 	}
 }
 
-// check compares what watchers have with what the server has, once all has had its time.
+// check compares the watchers' resources with the server's, once all has had its time.
 func (m *goCPHistory) check(step int) {
 	advance(30 * time.Second)
 	for i, w := range m.watches {
@@ -255,7 +255,7 @@ func goCPCluster(c *picker.Cluster) string {
 // TestGoControlPlane has clusters come and go, routes lead to others, watches end and begin,
 // and the server restart, at random in the incremental variant also while earlier changes are under way, with unmodified
 // go-control-plane and each of its caches. Time is virtual, and resources have one to three
-// seconds to come. Whatever happens, in the end both variants of ADS have what the server has.
+// seconds to come. Whatever happens, in the end both variants of ADS have the server's resources.
 func TestGoControlPlane(t *testing.T) {
 	runs := 20
 	if testing.Short() || raceEnabled {

@@ -136,11 +136,11 @@ type recorder struct {
 
 	mu    sync.Mutex
 	calls calls
-	block chan struct{} // if not nil, what calls wait for
-	takes time.Duration // what calls take
+	block chan struct{} // if not nil, calls wait until it is closed
+	takes time.Duration // the duration of a call
 }
 
-// calls is what a Watcher was called with.
+// calls are the calls of a Watcher.
 type calls struct {
 	updates, errs int
 	config        *picker.Config // of the latest call, nil if that was an error

@@ -30,7 +30,7 @@ func TestLargeResponse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, cp, w := serving(t, Options{})
 		large := wrap(endpointsAt("svc", 2))
-		// A field that nobody knows.
+		// An unknown field.
 		large.Value = append(append(large.Value, 0xfa, 0x7f, 0x81, 0x80, 0x80, 0x20), make([]byte, maxResponse+1)...)
 		streams := cp.opened()
 		cp.respond(eds, &discoveryv3.DiscoveryResponse{VersionInfo: "large", Resources: []*anypb.Any{large}})
@@ -46,7 +46,7 @@ func TestLargeResponse(t *testing.T) {
 	})
 }
 
-// TestUnasked (LB-SEC-1): of resources that nobody asked for nothing is kept, however
+// TestUnasked (LB-SEC-1): of unrequested resources nothing is kept, however
 // many they are and however long their names.
 func TestUnasked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestLongNames(t *testing.T) {
 }
 
 // TestRegexpCaps (LB-SEC-1): a regular expression is refused for its length, and for
-// what it would take to compile.
+// the cost of compiling it.
 func TestRegexpCaps(t *testing.T) {
 	for _, tt := range []struct {
 		name, expr string

@@ -25,7 +25,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// These tests are about what one response can cost (LB-SEC-1).
+// These tests limit the cost of one response (LB-SEC-1).
 
 // TestInvalidResourcesMemory: resources that are no resources take no more than 50 bytes for each
 // of theirs once they have been read, though every one of them is a fault.
@@ -50,7 +50,7 @@ func TestInvalidResourcesMemory(t *testing.T) {
 	msg.Free()
 }
 
-// TestManyAliases: of the other names of a resource those that nobody asked for cost nothing, and
+// TestManyAliases: unrequested aliases of a resource cost nothing, and
 // the resource is hashed once: time does not grow with their number times its size.
 func TestManyAliases(t *testing.T) {
 	d := newDirect(t)

@@ -46,7 +46,7 @@ func (h *harness) follow(seen *int, target string, want ...string) {
 	}
 }
 
-// TestEvents checks what is in a target's journal.
+// TestEvents checks the events in a target's journal.
 func TestEvents(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{Linger: -1})

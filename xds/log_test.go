@@ -28,7 +28,7 @@ import (
 // eventlog.Interval.
 const maxSimilar = 32
 
-// TestLog checks what is in the log, with which attributes: NACKs, deletions, missing
+// TestLog checks the lines of the log and their attributes: NACKs, deletions, missing
 // resources, failures, fallback and return.
 func TestLog(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -58,7 +58,7 @@ func TestNames(t *testing.T) {
 	})
 }
 
-// TestExtraNames is TestNames with a server that sends resources nobody asked
+// TestExtraNames is TestNames with a server that sends resources that were not asked
 // for, which go-control-plane does not.
 func TestExtraNames(t *testing.T) {
 	bubble(t, func(t *testing.T) {

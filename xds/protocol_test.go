@@ -68,7 +68,7 @@ func TestAnswer(t *testing.T) {
 	})
 }
 
-// TestNewStream checks what is said first on a new stream (T-XDS-2,
+// TestNewStream checks the first requests on a new stream (T-XDS-2,
 // A27-NODE-1): nonces start over, versions and names do not, and a type without names is not
 // mentioned.
 func TestNewStream(t *testing.T) {
@@ -258,7 +258,7 @@ func TestWrapped(t *testing.T) {
 	})
 }
 
-// TestExtraResources checks that resources nobody asked for are passed over,
+// TestExtraResources checks that unrequested resources are skipped,
 // whatever is in them (A27-LDS-2, A27-LDS-3).
 func TestExtraResources(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -387,7 +387,7 @@ func TestAskedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestNamelessResource checks that what cannot be read is rejected without
+// TestNamelessResource checks that unreadable resources are rejected without
 // taking it for the deletion of something else.
 func TestNamelessResource(t *testing.T) {
 	bubble(t, func(t *testing.T) {

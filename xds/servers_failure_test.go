@@ -41,7 +41,7 @@ func TestXDS7Timer(t *testing.T) {
 	}
 }
 
-// TestXDS8Streams: the end of a stream that had a response is nobody's business,
+// TestXDS8Streams: the end of a stream that had a response is not reported,
 // a server that cannot be reached is, to those who have nothing yet; and neither
 // leads to more than one attempt per base interval (T-XDS-8, T-XDS-18, A57).
 func TestXDS8Streams(t *testing.T) {
@@ -72,7 +72,7 @@ func TestXDS8Streams(t *testing.T) {
 	})
 }
 
-// TestRejectionLoop: a server that sends what was rejected again, as soon as it
+// TestRejectionLoop: a server that sends a rejected resource again, as soon as it
 // hears of that, does not keep the client busy (T-XDS-1). go-control-plane does so
 // with the first version of a type.
 func TestRejectionLoop(t *testing.T) {
@@ -177,7 +177,7 @@ func TestA57Outage(t *testing.T) {
 	})
 }
 
-// TestA53A88Deletion: what a deletion does under each of the server features.
+// TestA53A88Deletion: the effect of a deletion with each of the server features.
 func TestA53A88Deletion(t *testing.T) {
 	for _, tt := range []struct {
 		feature string
@@ -277,7 +277,7 @@ func TestWatch2Switch(t *testing.T) {
 	})
 }
 
-// TestWatch3Forget: what nobody watches is forgotten, and fetched again for the
+// TestWatch3Forget: unwatched resources are forgotten, and fetched again for the
 // next who does (T-WATCH-3).
 func TestWatch3Forget(t *testing.T) {
 	withServer(t, Options{Linger: -1}, nil, func(t *testing.T, h *harness, cp *plane, w *recorder) {

@@ -23,7 +23,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// controlPlane is what xdstest.Server and testplane.Scripted have in common. What is said
+// controlPlane is the common interface of xdstest.Server and testplane.Scripted. What is said
 // in its terms is tested with both: with go-control-plane, because many control
 // planes are built on it, and with the scripted one, because it takes the
 // protocol literally.
@@ -207,7 +207,7 @@ func (p *plane) opened() int {
 	return total
 }
 
-// tapped is a stream, and what was said on it, unless it is of the incremental variant.
+// tapped is a stream and its messages, unless it is of the incremental variant.
 type tapped struct {
 	grpc.ClientStream
 	p     *plane
@@ -245,7 +245,7 @@ func (t *tapped) RecvMsg(m any) error {
 	return err
 }
 
-// stream returns what was said on the n-th stream, or on the last for -1, by the
+// stream returns the messages of the n-th stream, or on the last for -1, by the
 // client.
 func (p *plane) stream(n int) *tapped {
 	p.t.Helper()

@@ -29,11 +29,11 @@ type simServer struct {
 	ending  bool       // the client ends the stream
 	s       *server    // the client's; nil while it has no use for this one
 	stream  *simStream // nil while there is none
-	// acked is what the client has last acknowledged in state of the world.
+	// acked is the latest version that the client has acknowledged in state of the world.
 	acked [resource.NumTypes]sotwAcked
 }
 
-// simStream is a stream and what is under way on it. Requests arrive in order,
+// simStream is a stream and the messages in flight on it. Requests arrive in order,
 // responses in order by type, as in workers.
 type simStream struct {
 	check     *testplane.StreamChecker
@@ -45,16 +45,16 @@ type simStream struct {
 	responses [resource.NumTypes][]proto.Message
 }
 
-// simWire is what a server says and understands on a stream, in one of the variants.
+// simWire is the server's side of a stream, in one of the variants.
 type simWire interface {
-	// hear takes note of a request, and has the server answer.
+	// hear records a request, and has the server answer.
 	hear(*simServer, *testplane.StreamChecker, request)
 	asked(resource.Type) bool
-	// answer returns what the client does not have, nil if there is nothing.
+	// answer returns the resources that the client does not have, or nil.
 	answer(*simServer, resource.Type) proto.Message
-	// partial returns some of what the client has, though nobody asked.
+	// partial returns some of the resources that the client has, without a request.
 	partial(*simServer, resource.Type, uint8) proto.Message
-	// note tells the checker what is sent.
+	// note passes a response to the checker.
 	note(*testplane.StreamChecker, proto.Message)
 }
 
@@ -189,7 +189,7 @@ func (sim *simServer) hear() bool {
 	return true
 }
 
-// answer has the server send what the client does not have, if there is any.
+// answer has the server send the resources that the client does not have, if any.
 func (sim *simServer) answer(typ resource.Type) {
 	if sim.stream == nil {
 		return
@@ -199,7 +199,7 @@ func (sim *simServer) answer(typ resource.Type) {
 	}
 }
 
-// partial has the server send some of what it has, though nobody asked: for
+// partial has the server send some of its resources without a request: for
 // Listeners and Clusters, all.
 func (sim *simServer) partial(typ resource.Type, which uint8) bool {
 	if sim.stream == nil || !sim.stream.wire.asked(typ) {

@@ -22,17 +22,17 @@ type deltaWire struct {
 	claims bool // the client has claimed versions that it has
 }
 
-// deltaKind is how a server of the incremental variant answers what the protocol leaves to it.
+// deltaKind is the behavior of a server of the incremental variant where the protocol leaves a choice.
 type deltaKind uint8
 
 const (
-	plain    deltaKind = iota // answers each subscription to what it has, and no other
-	strict                    // and says of others, and of what is unsubscribed from, that it does not exist
-	istio                     // says so of others only
-	goCPlane                  // answers a subscription only to what it takes the client to lack
+	plain    deltaKind = iota // answers each subscription to resources that it has, and no others
+	strict                    // also reports other resources, and unsubscribed ones, as removed
+	istio                     // reports only other resources as removed
+	goCPlane                  // answers a subscription only to resources that the client lacks by its records
 )
 
-// deltaSim is what a server knows of a client's wishes.
+// deltaSim has the subscriptions of a client as the server knows them.
 type deltaSim struct {
 	names map[string]bool
 	sent  map[string]string // versions that the client has
@@ -66,7 +66,7 @@ func (d *deltaWire) hear(sim *simServer, check *testplane.StreamChecker, r reque
 			t.left = append(t.left, name)
 		}
 	}
-	// What was claimed need not be sent.
+	// Resources that the client claims to have need not be sent.
 	for name := range req.InitialResourceVersions {
 		delete(t.again, name)
 	}
@@ -75,7 +75,7 @@ func (d *deltaWire) hear(sim *simServer, check *testplane.StreamChecker, r reque
 
 func (d *deltaWire) asked(typ resource.Type) bool { return len(d.types[typ].names) > 0 }
 
-// answer says what has changed, and what world.kind has it say besides.
+// answer returns the changed resources, and the removals that world.kind requires.
 func (d *deltaWire) answer(sim *simServer, typ resource.Type) proto.Message {
 	t := &d.types[typ]
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ.URL(), RemovedResources: t.left}
@@ -104,7 +104,7 @@ func (d *deltaWire) answer(sim *simServer, typ resource.Type) proto.Message {
 	return d.enter(resp)
 }
 
-// ttl is how long resources of a type live, nil if for ever.
+// ttl is the TTL of the resources of a type, nil if they have none.
 func (sim *simServer) ttl(typ resource.Type) *durationpb.Duration {
 	if typ != eds || !sim.w.mortal {
 		return nil
@@ -112,10 +112,10 @@ func (sim *simServer) ttl(typ resource.Type) *durationpb.Duration {
 	return durationpb.New(8 * time.Second)
 }
 
-// beats among what partial is to send has it send heartbeats for what lives for some time.
+// beats in the argument of partial has it send heartbeats for resources with a TTL.
 const beats = 1 << 7
 
-// partial sends some of what the client has again.
+// partial sends some of the client's resources again.
 func (d *deltaWire) partial(sim *simServer, typ resource.Type, which uint8) proto.Message {
 	t := &d.types[typ]
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ.URL()}

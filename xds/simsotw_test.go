@@ -22,7 +22,7 @@ type sotwWire struct {
 	nonces int
 }
 
-// sotwSim is what a server knows of a client's wishes.
+// sotwSim has the subscriptions of a client as the server knows them.
 type sotwSim struct {
 	asked bool
 	names []string
@@ -87,7 +87,7 @@ type sotwAcked struct {
 	sent    map[string]int
 }
 
-// trust has the server not send what the client says it has. A server may go by that if
+// trust has the server not send resources that the client claims to have. A server may go by that if
 // the client wants the same resources as before (xDS protocol, "ACK and resource type
 // instance version").
 func (d *sotwWire) trust(sim *simServer, typ resource.Type, req *discoveryv3.DiscoveryRequest) {

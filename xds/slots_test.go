@@ -236,7 +236,7 @@ func TestPlacesOfChanges(t *testing.T) {
 	}
 }
 
-// TestPlacesAreBounded: places are kept of what is in the cache only.
+// TestPlacesAreBounded: places are kept of cached resources only.
 func TestPlacesAreBounded(t *testing.T) {
 	d := newDirect(t)
 	list := []*anypb.Any{wrap(listenerTo("svc", "r"))}

@@ -27,7 +27,7 @@ type slowTarget struct {
 	unknown  string // a resource that the manager does not watch
 }
 
-// lack is what an update still needs, by the rules (and not by readiness): T-WATCH-2 has an update wait
+// lack is a resource that an update still needs, by the rules (and not by readiness): T-WATCH-2 has an update wait
 // for resources about which nothing is known. A74 confines the error of a cluster to that cluster, so
 // an update does not wait for resources with an error. A57 has an outage of servers change nothing, so an
 // update still waits for resources of the same servers that could not arrive because of an outage.
@@ -44,7 +44,7 @@ func (l lack) takesEffect(old *lack) bool {
 	return !l.unknown && (!l.cut || old == nil || old.cut)
 }
 
-// lackOf returns what an update lacks that names a resource.
+// lackOf returns the lack of an update that names a resource.
 func lackOf(e, update *entry) lack {
 	switch {
 	case e.value != nil || e.err != nil && !e.transient:
@@ -93,7 +93,7 @@ func (s *slowTarget) lookup(typ resource.Type, name string) *entry {
 	return e
 }
 
-// checkLocked evaluates, and says where the manager's outcome is another.
+// checkLocked evaluates, and reports differences from the manager's outcome.
 func (s *slowTarget) checkLocked() error {
 	s.used, s.seen, s.unknown, s.err = map[*entry]bool{}, map[string]bool{}, "", nil
 	s.update()
@@ -120,7 +120,7 @@ func (s *slowTarget) checkLocked() error {
 	return s.compare()
 }
 
-// compare holds the manager's state against what has been evaluated.
+// compare compares the manager's state with the evaluation.
 func (s *slowTarget) compare() error {
 	m := s.m
 	if s.unknown != "" {
@@ -215,7 +215,7 @@ func (s *slowTarget) resolve(p *plan) {
 	}
 }
 
-// lacks returns what a plan lacks. origin has the routes.
+// lacks returns the resources that a plan lacks. origin has the routes.
 func (s *slowTarget) lacks(p *plan, origin *entry) (l lack) {
 	for _, name := range p.clusters {
 		c := s.clusters[name]
@@ -321,7 +321,7 @@ func (s *slowTarget) needs() map[hashNeed]int {
 	return needs.leaves
 }
 
-// assemble makes the value of a cluster, and says when the latest part of it arrived.
+// assemble makes the value of a cluster, and returns the time at which its latest part arrived.
 func (s *slowTarget) assemble(name string) (*picker.Cluster, receiveTime) {
 	c := s.clusters[name]
 	if c.err != nil {
@@ -379,7 +379,7 @@ func equalConfigs(a, b *picker.Config) bool {
 	return true
 }
 
-// describe returns what a configuration says, as far as these tests care.
+// describe returns the parts of a configuration that these tests compare.
 func describe(c *picker.Config) (s string) {
 	for _, c := range c.Clusters {
 		s += fmt.Sprintf("%s (%v)", c.Name, c.Err)

@@ -96,7 +96,7 @@ func (m *memory) serve(resources ...proto.Message) {
 	}
 }
 
-// names returns what the client has subscribed to.
+// names returns the names that the client has subscribed to.
 func (m *memory) names(typ resource.Type) []string { return m.stream.Names(typ.URL()) }
 
 // TestSource: a source in the process is a control plane without channel credentials: its resources are

@@ -59,7 +59,7 @@ func TestClients(t *testing.T) {
 	})
 }
 
-// TestTargets checks that Targets has what is watched.
+// TestTargets checks that Targets has the watched targets.
 func TestTargets(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, _ := only(t, Options{Linger: time.Second})
@@ -221,7 +221,7 @@ func TestStatusBytes(t *testing.T) {
 	}
 }
 
-// TestServers checks what is known about servers: connected as in A78, failures, and
+// TestServers checks the status of servers: connected as in A78, failures, and
 // what was sent, which outlasts the use of a server.
 func TestServers(t *testing.T) {
 	bubble(t, func(t *testing.T) {

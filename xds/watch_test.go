@@ -69,7 +69,7 @@ type selfCancelling struct {
 func (s *selfCancelling) Update(*picker.Config) { s.calls++; s.cancel() }
 func (s *selfCancelling) Error(error)           { s.calls++; s.cancel() }
 
-// TestRewatch checks that a resource that nobody watches any more is gone, and
+// TestRewatch checks that a resource that is not watched any more is removed, and
 // asked for again by the next to watch it (T-WATCH-3).
 func TestRewatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestLeave(t *testing.T) {
 			t.Errorf("error %v", got.err)
 		}
 
-		// After a while nobody believes any more that it has the resource,
+		// After a while the client no longer assumes that it has the resource,
 		// whatever was heard of it meanwhile.
 		a.cancel()
 		cp.send(rds, "3", routesTo("ra", "c"))

@@ -38,7 +38,7 @@ const wireServer = "XDSLB_WIRE_SERVER"
 
 const wireClusters = 4000
 
-// serveWire says where it listens, and serves until its standard input ends.
+// serveWire prints its address, and serves until its standard input ends.
 func serveWire() {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -183,7 +183,7 @@ func startWireNull(b *testing.B, addr string) func() {
 	}
 }
 
-// unseen is a codec that does not read what comes.
+// unseen is a codec that does not decode messages.
 type unseen struct{ encoding.CodecV2 }
 
 func (unseen) Unmarshal(mem.BufferSlice, any) error { return nil }
@@ -206,7 +206,7 @@ func measureWire(b *testing.B, next func()) {
 	b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/float64(b.N)/1024, "KiB/op")
 }
 
-// updates is a Watcher that says so.
+// updates is a Watcher that reports each call.
 type updates chan struct{}
 
 func (u updates) Update(*picker.Config) {

@@ -39,13 +39,13 @@ const worldSize = 4
 //   - A resource that was neither deleted nor invalid does not count as missing or invalid.
 //   - A target that had a configuration without faults keeps one, unless a resource was deleted or invalid,
 //     or the fault is confined to a cluster (A74).
-//   - The configuration of a target is what an evaluation from scratch gives (slowTarget).
+//   - The configuration of a target equals an evaluation from scratch (slowTarget).
 //   - A target whose name cannot be requested has an error.
 //
 // After everything has been delivered (settle), these must hold:
 //
 //   - No more messages are sent.
-//   - Each target has what the rules demand: see compare. If all resources are valid and all servers can be
+//   - The outcome of each target follows the rules: see compare. If all resources are valid and all servers can be
 //     reached, that is the present configuration, from the first server of each authority.
 type world struct {
 	t     testing.TB
@@ -61,7 +61,7 @@ type world struct {
 	servers []*simServer
 	watches []*worldWatch
 
-	// overlay is what some of the watches have; nil if none has one.
+	// overlay is the overlay of some of the watches; nil if no watch has one.
 	overlay *worldOverlay
 	// mortal means that assignments have a time to live in the incremental variant, which expires at
 	// times: servers send heartbeats when they please, and before a world is compared.
@@ -81,7 +81,7 @@ type world struct {
 	away   int             // number of the server that is out of reach, counted from 1
 	cached map[*entry]bool // had a good version after the last step
 	slow   map[*dependencyManager]*slowTarget
-	// evaluates says that evaluate has something to do.
+	// evaluates means that evaluate has work to do.
 	evaluates bool
 }
 
@@ -146,7 +146,7 @@ func newWorld(t testing.TB, opts Options, o worldOptions) *world {
 		t.Fatal(err)
 	}
 	opts.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		<-ctx.Done() // nobody is there: see tame
+		<-ctx.Done() // never answered: see tame
 		return nil, ctx.Err()
 	})}
 	w.c = newClient(cfg, opts.withDefaults())

@@ -14,7 +14,7 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// check checks what must hold after each step.
+// check makes the checks after each step.
 func (w *world) check() {
 	for _, sim := range w.servers {
 		if v := sim.checker.Violations(); len(v) > 0 {
@@ -28,7 +28,7 @@ func (w *world) check() {
 		if held && len(e.watchers) > 0 {
 			cached[e] = true
 		}
-		// What was unsubscribed from since the last check is fetched anew.
+		// Resources that were unsubscribed since the last check are fetched again.
 		expired := w.mortal && e.key.typ == eds
 		if w.cached[e] && len(e.watchers) > 0 && !held && e.state != Requested && !expired && !(w.drops && w.harmed[e.key]) {
 			w.t.Errorf("%v resource %q is lost: %v", e.key.typ, e.key.name, e.err)
@@ -152,7 +152,7 @@ func (w *world) settle(choice int) {
 	}
 }
 
-// compare compares the outcome of each target with what the rules demand when everything has been
+// compare compares the outcome of each target with the rules when everything has been
 // delivered and all timers have run out.
 func (w *world) compare() {
 	for _, watch := range w.watches {
@@ -172,7 +172,7 @@ func (w *world) current(typ resource.Type, i int) bool {
 	return w.present[typ][i] && w.good[typ][i] && w.up(w.first(i))
 }
 
-// outcomeFault returns how the outcome of a target differs from what the rules demand; "" if it does not.
+// outcomeFault returns how the outcome of a target differs from the rules; "" if it does not.
 // A target has a configuration or an error (A57). If its Listener and routes are current, it has the
 // present routes, whatever the state of their clusters: errors are confined to clusters (A74). A
 // cluster has endpoints or an error; if it and its assignment are current, the present endpoints.

@@ -10,7 +10,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// worldWatch is a Watcher that remembers what it heard in a step.
+// worldWatch is a Watcher that records its calls in a step.
 type worldWatch struct {
 	target              int
 	view                View
@@ -37,7 +37,7 @@ func (w *worldWatch) hear(o outcome) {
 	w.heard, w.last = append(w.heard, o), o
 }
 
-// fault says what is wrong with a call, "" if nothing is.
+// fault returns the error in a call, or "".
 func (o outcome) fault() string {
 	if o.err != nil {
 		return o.err.Error()
