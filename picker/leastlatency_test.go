@@ -261,36 +261,6 @@ func (w *world) playEvery(t *testing.T, every, d time.Duration, takes func(index
 	return shares
 }
 
-// An endpoint without RPCs is explored by one RPC within the decay time, but by at most one RPC in
-// exploreEvery, and clients that stop using it at the same time do not explore it at the same time.
-func TestLeastLatencyExplores(t *testing.T) {
-	times := map[time.Duration]bool{}
-	for client := range time.Duration(20) {
-		w := latencyWorld(zone("a", 1, endpoints(0, 1, 1, 1)))
-		w.time += client * time.Millisecond
-		var at []time.Duration
-		takes := func(i int32) time.Duration {
-			if i == 0 {
-				at = append(at, w.time)
-				return time.Second
-			}
-			return 5 * time.Millisecond
-		}
-		w.playEvery(t, time.Millisecond, 10*time.Second, takes)
-		at = nil
-		w.playEvery(t, time.Millisecond, 40*time.Second, takes)
-		if len(at) < 3 || len(at) > 8 {
-			t.Errorf("client %d: explored %d times in 40 s, at %v, want once in 5 to 10 s", client, len(at), at)
-		}
-		if len(at) > 1 {
-			times[at[1].Round(500*time.Millisecond)] = true
-		}
-	}
-	if len(times) < 5 {
-		t.Errorf("20 clients explored at the times %v, want different ones", times)
-	}
-}
-
 // play runs RPCs one after the other, a millisecond apart, with the durations that takes
 // returns for their endpoints, and returns the endpoints' shares.
 func (w *world) play(t *testing.T, rpcs int, takes func(index int32) time.Duration) []float64 {

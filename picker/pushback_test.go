@@ -46,7 +46,7 @@ func TestPushBack(t *testing.T) {
 				if s := w.playEvery(t, 5*time.Millisecond, 3*time.Second, takes); s[0] > .8/float64(n) {
 					t.Errorf("its share is %.4f afterwards, want less than 1/%d", s[0], n)
 				}
-				if s := w.playEvery(t, 5*time.Millisecond, 60*time.Second, takes); s[0] < .3/float64(n) {
+				if s := w.playEvery(t, 5*time.Millisecond, 60*time.Second, takes); s[0] < .15/float64(n) {
 					t.Errorf("its share is %.4f in the end, want about 1/%d", s[0], n)
 				}
 				for _, e := range list {

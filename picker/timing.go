@@ -68,6 +68,7 @@ const (
 	// pushedBack is the latency of endpoints whose server pushes back, so that any other is better: 73 minutes.
 	pushedBack = 1 << 32
 	memory     = 128. // RPCs
+	outlier    = 8.   // times the mean
 	// exploreEvery is the minimum number of RPCs to all peers for each RPC that explores one. With
 	// 1000 or fewer, a slow peer could be the 99.9th percentile.
 	exploreEvery = 1024
@@ -195,7 +196,7 @@ func (t *timing) renew(now int64, p *peers) {
 	t.failing = float32(float64(t.failing)*keep + float64(failed)*spread)
 	before := t.seen
 	t.at, t.seen = max(now, t.at), results
-	mean := p.add(busy*spread, float64(ended)*spread, x)
+	mean := p.add(p.bounded(t, busy*spread), float64(ended)*spread, x)
 	if p.zone != nil {
 		p.zone.add(busy, results-before)
 	}
@@ -254,6 +255,16 @@ func newPeers(before *peers, count int, decay time.Duration) *peers {
 	return p
 }
 
+// bounded returns the part of an integral of t that counts for the mean: a peer counts as at most
+// outlier times as slow as the mean. Otherwise one RPC in a thousand that explores a slow peer would
+// move the mean, and with it each estimate from few RPCs, so far that such peers got none. If all
+// peers become slower, the mean follows in a few steps.
+func (p *peers) bounded(t *timing, busy float64) float64 {
+	mean := p.meanOf(p.mean.Load())
+	own := (t.busy + prior*mean) / (float64(t.ended) + prior)
+	return busy * min(1, outlier*mean/own)
+}
+
 // add adds the results of one peer, over a time of x time constants, to the mean and returns
 // the mean.
 func (p *peers) add(busy, ended, x float64) (mean float64) {
@@ -263,9 +274,15 @@ func (p *peers) add(busy, ended, x float64) (mean float64) {
 		b, n := float64(math.Float32frombits(uint32(old>>32)))*keep+busy, float64(math.Float32frombits(uint32(old)))*keep+ended
 		word := uint64(math.Float32bits(float32(b)))<<32 | uint64(math.Float32bits(float32(n)))
 		if p.mean.CompareAndSwap(old, word) {
-			return (b + unmeasuredWeight*units(unmeasured)) / (n + unmeasuredWeight)
+			return p.meanOf(word)
 		}
 	}
+}
+
+// meanOf returns the mean of a value of the field mean.
+func (*peers) meanOf(word uint64) float64 {
+	b, n := float64(math.Float32frombits(uint32(word>>32))), float64(math.Float32frombits(uint32(word)))
+	return (b + unmeasuredWeight*units(unmeasured)) / (n + unmeasuredWeight)
 }
 
 // mayExplore reports whether a peer may be explored now, and then counts it.
