@@ -51,7 +51,7 @@ rest: ## The part of check that is not in test.
 
 .PHONY: lint
 lint: ## gofmt, vet, staticcheck, go.mod tidiness.
-	@test -z "$$(gofmt -l . | tee /dev/stderr)"
+	@files=$$(gofmt -l .); test -z "$$files" || { echo "$$files"; exit 1; }
 	$(GO) vet $(PKGS)
 	$(TOOL) staticcheck -checks '$(CHECKS)' $(PKGS)
 	$(GO) mod tidy -diff
