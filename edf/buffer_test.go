@@ -83,7 +83,7 @@ func TestParkedRefiller(t *testing.T) {
 				t.Error("picks do not know that they need not wait")
 			}
 			for i, w := range uneven {
-				if want := starved * int(w) / int(s.Period()); counts[i] < want-4 || counts[i] > want+4 {
+				if want := starved * int(w) / int(s.period()); counts[i] < want-4 || counts[i] > want+4 {
 					t.Errorf("%d fell back on %d %d times, its share is %d", starved, i, counts[i], want)
 				}
 			}

@@ -286,8 +286,8 @@ func TestPeriod(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h.total.period() != test.want || s.Period() != test.want {
-			t.Errorf("weights %v: period %d and %d, want %d", test.weights, h.total.period(), s.Period(), test.want)
+		if h.total.period() != test.want || s.period() != test.want {
+			t.Errorf("weights %v: period %d and %d, want %d", test.weights, h.total.period(), s.period(), test.want)
 		}
 	}
 }

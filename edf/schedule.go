@@ -145,13 +145,13 @@ func (s *Schedule) position(ticket uint64) uint64 {
 	return p
 }
 
-// Period returns the number of picks after which the sequence repeats: the sum of the
+// period returns the number of picks after which the sequence repeats: the sum of the
 // weights divided by their greatest common divisor.
-func (s *Schedule) Period() uint64 { return s.total.period() }
+func (s *Schedule) period() uint64 { return s.total.period() }
 
 // Place returns the number of picks of a period that precede the pick of ticket.
 func (s *Schedule) Place(ticket uint64) uint64 {
-	period := int64(s.Period())
+	period := int64(s.period())
 	since := int64(ticket-s.base) % period
 	return uint64((int64(s.start) + since + period) % period)
 }

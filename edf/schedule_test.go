@@ -26,17 +26,17 @@ func TestAt(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := newOracle(weights)
-			o.skip(c.Start % s.Period())
+			o.skip(c.Start % s.period())
 			want := o.take(picks)
 			for k, want := range want {
 				if got := s.At(base + uint64(k)); got != want {
 					t.Fatalf("%+v: At(%d) = %d, want %d", c, base+uint64(k), got, want)
 				}
 			}
-			if s.Period() <= window {
+			if s.period() <= window {
 				for k := range uint64(picks) {
-					if got, want := s.At(base+k-s.Period()), want[k]; got != want {
-						t.Fatalf("%+v: At(%d) = %d, want %d", c, base+k-s.Period(), got, want)
+					if got, want := s.At(base+k-s.period()), want[k]; got != want {
+						t.Fatalf("%+v: At(%d) = %d, want %d", c, base+k-s.period(), got, want)
 					}
 				}
 			}
@@ -127,23 +127,23 @@ func TestBufferKind(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, bytes := len(s.table.Load().words), 8; n*bytes > 4*small {
-			t.Errorf("period %d of %d endpoints: begins with %d bytes", s.Period(), len(test.weights), n*bytes)
+			t.Errorf("period %d of %d endpoints: begins with %d bytes", s.period(), len(test.weights), n*bytes)
 		}
 		if atOnce := s.buffer.queue == nil; atOnce != test.atOnce {
-			t.Errorf("period %d: complete at once: %v, want %v", s.Period(), atOnce, test.atOnce)
+			t.Errorf("period %d: complete at once: %v, want %v", s.period(), atOnce, test.atOnce)
 		}
-		for n := range s.Period() {
+		for n := range s.period() {
 			s.At(n)
 		}
 		if slides, n := s.buffer.end == endless, len(s.table.Load().words); slides != test.slides || n != test.words {
 			t.Errorf("period %d of %d endpoints: slides %v in %d words, want %v in %d",
-				s.Period(), len(test.weights), slides, n, test.slides, test.words)
+				s.period(), len(test.weights), slides, n, test.slides, test.words)
 		}
 		if kept := s.buffer.queue != nil; kept != test.slides {
-			t.Errorf("period %d: keeps its heap after a period: %v, want %v", s.Period(), kept, test.slides)
+			t.Errorf("period %d: keeps its heap after a period: %v, want %v", s.period(), kept, test.slides)
 		}
 		if got := s.fallbacks(); got != 0 {
-			t.Errorf("period %d: %d fallbacks", s.Period(), got)
+			t.Errorf("period %d: %d fallbacks", s.period(), got)
 		}
 	}
 }

@@ -261,7 +261,7 @@ func TestExplainSequence(t *testing.T) {
 		w.flat(0)[3].Connectivity = TransientFailure
 		s := w.build(t)
 		shares := s.ExplainCluster(bg, 0, 0).Endpoints
-		period := int(s.clusters.At(0).groups[0].schedule.Period())
+		period := int(periodOf(s.clusters.At(0).groups[0].schedule))
 		got := make([]int, 4)
 		for range period {
 			got[s.Pick(bg, "", 0).Index]++

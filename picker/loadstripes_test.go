@@ -179,7 +179,7 @@ func TestStripedShares(t *testing.T) {
 			c.groups[i].cursor.stripe(3)
 			// Picks that outrun the goroutine that fills the table of a sequence are out of
 			// sequence, so it is filled before.
-			for n := range c.groups[i].schedule.Period() {
+			for n := range periodOf(c.groups[i].schedule) {
 				c.groups[i].schedule.At(n)
 			}
 		}

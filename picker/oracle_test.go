@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/xdslb/xdslb/edf"
 )
 
 // An oracle picks like a Snapshot but computes everything for each pick, from the configuration
@@ -175,6 +177,12 @@ func sum(weights []uint32) (s uint64) {
 		s += uint64(w)
 	}
 	return s
+}
+
+// periodOf is the number of picks after which a sequence repeats.
+func periodOf(s *edf.Schedule) uint64 {
+	weights := s.Weights()
+	return sum(weights) / uint64(gcd(weights))
 }
 
 func gcd(weights []uint32) (g uint64) {
