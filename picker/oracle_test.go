@@ -182,7 +182,7 @@ func sum(weights []uint32) (s uint64) {
 // periodOf is the number of picks after which a sequence repeats.
 func periodOf(s *edf.Schedule) uint64 {
 	weights := s.Weights()
-	return sum(weights) / uint64(gcd(weights))
+	return sum(weights) / gcd(weights)
 }
 
 func gcd(weights []uint32) (g uint64) {
