@@ -33,8 +33,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// direct is a client whose server's responses are made up on the spot: what
-// happens to them from the stream to the watcher, without the network.
+// direct is a client whose server's responses are passed to it without a network: it covers the
+// path from the stream to the watcher.
 type direct struct {
 	c *Client
 	s *server
@@ -159,8 +159,8 @@ func BenchmarkOverlay(b *testing.B) {
 	}
 }
 
-// BenchmarkKeepBytes is the memory of an assignment of 10,000 endpoints in the cache,
-// with KeepBytes and without: what the heap grows by, with a configuration delivered.
+// BenchmarkKeepBytes measures the memory of an assignment of 10,000 endpoints in the cache, with
+// KeepBytes and without: the growth of the heap, including the delivered configuration.
 func BenchmarkKeepBytes(b *testing.B) {
 	for _, keep := range []bool{false, true} {
 		b.Run(fmt.Sprint("keep=", keep), func(b *testing.B) {
@@ -220,10 +220,10 @@ func BenchmarkLook(b *testing.B) {
 	}
 }
 
-// BenchmarkClusterChange is a change of one of n clusters of 1.3 KB, the way from the
-// bytes of the response to the watcher, in both variants; wire-B is what the server
-// sends for it. In one case a single target's routes lead to all of them, in the other
-// there are n targets with one cluster each.
+// BenchmarkClusterChange measures a change of one of n clusters of 1.3 KB, from the bytes of the
+// response to the watcher, in both variants; wire-B is the size of the server's response. In one
+// case a single target's routes lead to all of them, in the other there are n targets with one
+// cluster each.
 func BenchmarkClusterChange(b *testing.B) {
 	const n = 9000
 	for _, targets := range []int{1, n} {
@@ -283,8 +283,8 @@ func BenchmarkClusterChange(b *testing.B) {
 	}
 }
 
-// BenchmarkSharedCluster is a change of one of 100 clusters to which the routes of 1000
-// targets lead, in both variants: all targets share what is made of it.
+// BenchmarkSharedCluster measures a change of one of 100 clusters to which the routes of 1000
+// targets lead, in both variants: all targets share the objects made from the cluster.
 func BenchmarkSharedCluster(b *testing.B) {
 	const targets, n = 1000, 100
 	for _, variant := range []string{"sotw", "delta"} {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestHappyPath follows a target through all four types, and checks what each
-// step asks for (A27-ARCH-3).
+// TestHappyPath follows a target through all four types, and checks which resources each step
+// requests (A27-ARCH-3).
 func TestHappyPath(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})

@@ -125,9 +125,9 @@ func TestDeltaReconnect(t *testing.T) {
 	})
 }
 
-// TestDeltaRemoved: what a server takes away goes or stays like a deletion in the
-// other variant (A53, A88), and comes back; routes and endpoints always stay. What
-// the server says does not exist needs no timer.
+// TestDeltaRemoved: a resource that the server removes is dropped or kept like a deletion in the
+// other variant (A53, A88), and may return; routes and endpoints are always kept. A resource that
+// the server reports as nonexistent needs no timer.
 func TestDeltaRemoved(t *testing.T) {
 	for _, tt := range []struct {
 		name, url string
@@ -246,7 +246,8 @@ func TestDeltaAliases(t *testing.T) {
 		if note := w.cluster(t, "c").Leaves[0].ResolutionNote; note == nil {
 			t.Error("the removal by another form of the name went unnoticed")
 		}
-		// What was asked for by another name may be removed by its own, or by an alias.
+		// A resource that was requested by another name may be removed by its own name, or by an
+		// alias.
 		for i, name := range []string{"own", "alias"} {
 			st.Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: rds.URL(), Resources: []*discoveryv3.Resource{
 				{Name: "own", Aliases: []string{"alias"}, Version: fmt.Sprint("again", i), Resource: wrap(routesTo("own", "c"))},
@@ -427,8 +428,8 @@ func TestDeltaLacking(t *testing.T) {
 	}
 }
 
-// TestDeltaUnread: answers do not pile up for a server that does not read them; those
-// that are left are the latest, in order.
+// TestDeltaUnread: answers do not pile up for a server that does not read them; the remaining
+// answers are the latest ones, in order.
 func TestDeltaUnread(t *testing.T) {
 	d := newDirect(t)
 	d.speak("delta")

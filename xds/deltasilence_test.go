@@ -20,10 +20,10 @@ import (
 
 // These tests are about servers of the incremental variant that have nothing to say.
 
-// TestDeltaSilent: a server that says nothing when it is told which versions a client has
-// leaves the client with these. One that says nothing to a new subscription does not have the
-// resource, be it in the cache from before: a resource that was deleted while it was
-// unsubscribed from. What the server sends later is followed.
+// TestDeltaSilent: if a server sends nothing after a client has reported the versions it has, the
+// client keeps them. If a server sends nothing after a new subscription, it does not have the
+// resource, even if the cache does: the resource was deleted while the client was not subscribed.
+// Later responses of the server are applied.
 func TestDeltaSilent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{Linger: -1, TargetOptions: TargetOptions{DropDeleted: true}}, deltaFeature)
@@ -79,7 +79,7 @@ func TestDeltaQuietThenAsked(t *testing.T) {
 			advance(time.Millisecond)
 		}
 		one.hangUp(nil)
-		advance(time.Minute) // which it says nothing in
+		advance(time.Minute) // the server sends nothing in that time
 		w := h.watch("new")
 		advance(time.Second)
 		one.hangUp(nil)

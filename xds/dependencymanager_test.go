@@ -110,7 +110,7 @@ func TestChangeDuringOutage(t *testing.T) {
 				w := h.watch("svc")
 				cp.serve(listenerTo("svc", "r"), routesTo("r", "c"), clusterTo("c", "e"), clusterTo("c2", "e"), endpointsAt("e", 1))
 				before := w.must(t)
-				// What the change needs does not arrive before the outage.
+				// The resources that the change needs do not arrive before the outage.
 				cp.serve(change)
 				cp.refuse(errRefused)
 				advance(time.Hour)
@@ -128,8 +128,8 @@ func TestChangeDuringOutage(t *testing.T) {
 	}
 }
 
-// TestClusterIsolation checks that what is wrong with a cluster stays with it
-// (T-WATCH-4), and that what did not change stays the same value.
+// TestClusterIsolation checks that an error of a cluster is confined to that cluster (T-WATCH-4),
+// and that unchanged clusters remain the same value.
 func TestClusterIsolation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})
@@ -241,7 +241,7 @@ func TestAggregate(t *testing.T) {
 		if w.cluster(t, "top") != before {
 			t.Error("the aggregate changed before its new child was known")
 		}
-		cp.serve(endpointsAt("a", 3)) // what is in use is followed meanwhile
+		cp.serve(endpointsAt("a", 3)) // resources in use are followed meanwhile
 		w.serves(t, "top", "a 3 | b 2")
 		cp.serve(clusterTo("new", "b"))
 		w.serves(t, "top", "b 2 | new 2 | a 3")

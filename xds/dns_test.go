@@ -17,7 +17,7 @@ import (
 // fakeDNS is a resolver.Builder whose answers tests give.
 type fakeDNS struct {
 	mu    sync.Mutex
-	conns map[string]resolver.ClientConn // by name, of those that are open
+	conns map[string]resolver.ClientConn // by name, open ones only
 	again int                            // ResolveNow calls
 	built int                            // resolvers
 	at    map[string][]string            // addresses that Build reports at once
@@ -150,9 +150,9 @@ func TestDNSInBuild(t *testing.T) {
 	}
 }
 
-// TestResolveNowCost checks that a hint to look names up anew, which gRPC gives for each connection
-// that fails, costs the names that are looked up and nothing for other resources; and that a name
-// is not asked for any more when it is not in use.
+// TestResolveNowCost checks that ResolveNow, which gRPC calls for each connection that fails, costs
+// the DNS names that are looked up and nothing for other resources; and that a name is not looked
+// up any more when it is not in use.
 func TestResolveNowCost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		dns := &fakeDNS{conns: map[string]resolver.ClientConn{}}

@@ -329,8 +329,8 @@ func TestWithholdingServer(t *testing.T) {
 	})
 }
 
-// TestSnapshotCache: in the incremental variant go-control-plane's SnapshotCache sends
-// what is asked for, whatever else it has, and each change by itself.
+// TestSnapshotCache: in the incremental variant go-control-plane's SnapshotCache sends only the
+// requested resources, whatever else it has, and each change by itself.
 func TestSnapshotCache(t *testing.T) {
 	snapshots := cache.NewSnapshotCache(true, cache.IDHash{}, nil)
 	set := func(version string, port uint16) {

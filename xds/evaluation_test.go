@@ -144,9 +144,9 @@ func (g *graphWorld) all(typ resource.Type) (list []proto.Message) {
 	return list
 }
 
-// TestEvaluation compares a target after each of many random changes with an
-// evaluation of everything from scratch: the configuration, what is watched, and what is
-// kept in memory. TestModel does so for several targets and whatever streams do.
+// TestEvaluation compares a target after each of many random changes with an evaluation of
+// everything from scratch: the configuration, the watched resources, and the resources kept in
+// memory. TestModel does so for several targets and whatever streams do.
 func TestEvaluation(t *testing.T) {
 	runs := 60
 	if testing.Short() || raceEnabled {
@@ -194,8 +194,8 @@ func TestEvaluation(t *testing.T) {
 	}
 }
 
-// TestEvaluationCost counts the clusters that a target looks at: those that changed, of
-// however many, and those that are new.
+// TestEvaluationCost counts the clusters that a target looks at: the changed clusters, however many
+// there are in all, and the new ones.
 func TestEvaluationCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 500
@@ -215,7 +215,7 @@ func TestEvaluationCost(t *testing.T) {
 			name  string
 			typ   resource.Type
 			list  []proto.Message
-			looks uint64 // those at the plan count
+			looks uint64 // including the lookups of the plan count
 		}{
 			{"listener", lds, []proto.Message{listenerTo("svc", "r")}, 1},
 			{"routes", rds, []proto.Message{routesTo("r", append(names, "a")...)}, 1 + n + 1},

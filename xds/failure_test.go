@@ -58,8 +58,8 @@ func TestSilentAddress(t *testing.T) {
 	})
 }
 
-// TestOutage checks that a control plane that goes away takes nothing with it,
-// not in an hour, and that what it says when it is back counts (A57).
+// TestOutage checks that an unreachable control plane, even for an hour, removes no resources, and
+// that its responses are applied when it is back (A57).
 func TestOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp, w := serving(t, Options{})
@@ -151,9 +151,9 @@ func TestRespondAndDie(t *testing.T) {
 	})
 }
 
-// TestResourceTimer checks the time that a resource has to come (A57, T-XDS-7,
-// A88): from when a connected server was asked, anew on each stream, only for
-// resources that were never there; a late one is welcome.
+// TestResourceTimer checks the resource timer (A57, T-XDS-7, A88): it starts when the resource is
+// requested from a connected server, restarts on each stream, and applies only to resources that
+// were never received; a late resource is accepted.
 func TestResourceTimer(t *testing.T) {
 	for _, tt := range []struct {
 		feature string
@@ -219,8 +219,8 @@ func TestHint(t *testing.T) {
 	})
 }
 
-// TestDeletion checks what the absence of a resource from a response means
-// (T-XDS-6, A53, A88), by type, for resources that were there before.
+// TestDeletion checks the effect of a resource's absence from a response (T-XDS-6, A53, A88), by
+// type, for resources that were there before.
 func TestDeletion(t *testing.T) {
 	const a53, a88 = "ignore_resource_deletion", "fail_on_data_errors"
 	for _, tt := range []struct {
@@ -274,8 +274,9 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// TestDeletionByTarget: of targets that share a client, those with DropDeleted stop using a
-// resource that the server deletes, and others continue, in whatever order they come.
+// TestDeletionByTarget: if targets share a client, the targets with DropDeleted stop using a
+// resource that the server deletes, and the other targets continue, in whatever order they are
+// watched.
 func TestDeletionByTarget(t *testing.T) {
 	for _, typ := range []resource.Type{lds, cds} {
 		for _, late := range []bool{false, true} { // the target with DropDeleted is watched after the deletion

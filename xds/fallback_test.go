@@ -107,9 +107,9 @@ func TestFallbackFailsLast(t *testing.T) {
 	})
 }
 
-// TestFallbackShared checks that a server which stays in use for another authority
-// is told what was given up when the first server came back, so that it sends it
-// again when it is needed again (A71, T-XDS-4).
+// TestFallbackShared checks that a server which stays in use for another authority receives the
+// unsubscriptions when the first server comes back, so that it sends the resources again when they
+// are needed again (A71, T-XDS-4).
 func TestFallbackShared(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const routes = "xdstp://other/envoy.config.route.v3.RouteConfiguration/r"
@@ -139,8 +139,8 @@ func TestFallbackShared(t *testing.T) {
 	})
 }
 
-// TestFallbackOfNothing checks that what the first server said does not exist
-// counts as known (A71).
+// TestFallbackOfNothing checks that a resource which the first server does not have counts as known
+// (A71).
 func TestFallbackOfNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, first, second := two(t)
@@ -175,10 +175,10 @@ func TestFallbackKeepsData(t *testing.T) {
 	})
 }
 
-// TestFallbackOnlyThere checks what becomes of resources that the first server does
-// not have, once it is back and the second, which sent them, is left: a Listener
-// counts as deleted when its time is over, and others stay in use with a note of
-// what is wrong (A71, T-XDS-6). Neither stays as if nothing were.
+// TestFallbackOnlyThere checks resources that only the second server has, once the first server is
+// back and the second is no longer used: a Listener counts as deleted when its timer expires, and
+// other resources stay in use with a resolution note (A71, T-XDS-6). Neither is kept without an
+// error.
 func TestFallbackOnlyThere(t *testing.T) {
 	for _, drops := range []bool{true, false} {
 		bubble(t, func(t *testing.T) {
@@ -223,10 +223,10 @@ func inVariants(t *testing.T, f func(t *testing.T, h *harness, first, second *fa
 	}
 }
 
-// TestFallbackClaimsNothing checks that the first server is not told which versions of
-// its own the client has, when it is connected again before the second, which is in use
-// by then, has sent anything. Otherwise it would not send them again, and what the second
-// sends next would stay (A71).
+// TestFallbackClaimsNothing checks the case that the first server is connected again before the
+// second, which is in use by then, has sent anything: the client does not report to the first
+// server the versions that it has of that server's resources. Otherwise the first server would not
+// send them again, and the next resources of the second would stay (A71).
 func TestFallbackClaimsNothing(t *testing.T) {
 	inVariants(t, func(t *testing.T, h *harness, first, second *fake) {
 		first.serve(targetOf("svc", 1)...)
@@ -257,9 +257,8 @@ func TestFallbackClaimsNothing(t *testing.T) {
 	})
 }
 
-// TestFallbackOnlyThereAnyMore checks that what the first server has sent once, and does
-// not have any more when it is back, does not stay as the second has it as if nothing
-// were (A71).
+// TestFallbackOnlyThereAnyMore checks a resource that the first server has sent once and does not
+// have any more when it is back: the second server's version is not kept without an error (A71).
 func TestFallbackOnlyThereAnyMore(t *testing.T) {
 	inVariants(t, func(t *testing.T, h *harness, first, second *fake) {
 		first.serve(targetOf("svc", 1)...)
@@ -272,7 +271,7 @@ func TestFallbackOnlyThereAnyMore(t *testing.T) {
 		first.Remove(eds.URL(), "svc")
 		first.refuse(nil)
 		advance(30 * time.Minute)
-		first.hangUp(nil) // and the clock starts anew
+		first.hangUp(nil) // and the timer starts again
 		advance(2 * time.Hour)
 		cluster := svc.cluster(t, "svc")
 		if got, note := ports(cluster), cluster.Leaves[0].ResolutionNote; got != "svc 2" || note == nil {
@@ -308,9 +307,8 @@ func TestLoadReportsFollow(t *testing.T) {
 	})
 }
 
-// TestAuthorities checks federation (A47, T-XDS-15): who is asked for what, that
-// a server that two authorities share is one server, and that names which mean
-// the same are the same.
+// TestAuthorities checks federation (A47, T-XDS-15): which server receives which requests, that a
+// server that two authorities share is one server, and that equivalent names are the same name.
 func TestAuthorities(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		extra := `, "authorities": {"one": {"xds_servers": [` + serverDoc("cp", "xds_v3") + `]}, "two": {"xds_servers": [` + serverDoc("other") + `]}}`

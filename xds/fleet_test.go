@@ -23,10 +23,10 @@ import (
 )
 
 // TestFleetReturns has a thousand clients lose their control plane for half a minute and get it
-// back. After the first second no 100 ms see more than 200 attempts to connect, or streams, and all
-// clients are back within 15 s. They draw at random, which follows no seed; the limits are far
-// from what is expected. The clients are real, the time is not: gRPC's backoff between connections
-// and that between streams are both at work.
+// back. After the first second, no 100 ms have more than 200 attempts to connect, or streams, and
+// all clients are back within 15 s. The clients draw at random without a seed; the limits are far
+// from the expected values. The clients are real, the time is not: gRPC's backoff between
+// connections and the backoff between streams are both at work.
 func TestFleetReturns(t *testing.T) {
 	const down = 30 * time.Second
 	for name, unavailable := range map[string]bool{"refused": false, "unavailable": true} {
@@ -152,13 +152,13 @@ func busiest(times []time.Time, d time.Duration) (most int) {
 	return most
 }
 
-// TestManyTargets watches one target, and then 50 of the same bootstrap that share
-// their routes, as those of one mesh do: Listeners of their own, that all lead to
-// the same RouteConfiguration of 10 clusters. There is one stream, and no endpoint is
-// held twice. What a further target adds, mostly notes on what it watches and the
-// test server's on what it was asked for, does not depend on the endpoints; so it is
-// less than a quarter in all if those are many (D4). The limits leave room for what
-// goroutines of other tests hold and let go of meanwhile.
+// TestManyTargets watches one target, and then 50 of the same bootstrap that share their routes,
+// like the targets of one mesh: each has its own Listener, and all Listeners lead to the same
+// RouteConfiguration of 10 clusters. There is one stream, and no endpoint is held twice. The memory
+// for a further target, mostly the client's records of watched resources and the test server's of
+// requested ones, does not depend on the endpoints; so it is less than a quarter in all if there
+// are many endpoints (D4). The limits leave room for memory that goroutines of other tests hold and
+// release meanwhile.
 func TestManyTargets(t *testing.T) {
 	for _, tt := range []struct {
 		endpoints int // of each cluster
@@ -175,7 +175,7 @@ func manyTargets(t *testing.T, endpoints int, times float64) {
 		held := func() int64 {
 			synctest.Wait()
 			runtime.GC()
-			runtime.GC() // what the first one only swept
+			runtime.GC() // frees objects that the first one only swept
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
 			return int64(m.HeapAlloc)

@@ -16,8 +16,8 @@ import (
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 )
 
-// TestFlowControl checks that a server is not read while the watchers are busy
-// with what it sent before (T-XDS-14), within reason.
+// TestFlowControl checks that the client does not read from a server while the watchers are busy
+// with its previous responses (T-XDS-14), within reason.
 func TestFlowControl(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, cp, w := serving(t, Options{})

@@ -173,15 +173,15 @@ func (m *goCPHistory) set() {
 		}
 	}
 	if !m.h.c.opts.Delta {
-		// A response that go-control-plane has made before a request in state of the world, and
-		// sends after it, undoes in its books what the request has changed.
+		// In state of the world, go-control-plane may build a response before a request and send it
+		// after the request. It then reverts the request's change in its records.
 		synctest.Wait()
 	}
 	m.version++
 	m.cp.set(m.version, all)
 }
 
-// step does one thing. Many steps begin while those before are under way.
+// step does one thing. Many steps begin while earlier ones are in progress.
 func (m *goCPHistory) step() {
 	i := m.rng.IntN(goCPSize)
 	switch k := m.rng.IntN(20); {
@@ -285,8 +285,8 @@ func TestGoControlPlane(t *testing.T) {
 	}
 }
 
-// goCPSteps is a history of few steps. It returns how long it took until the target had what
-// was served after each.
+// goCPSteps is a history of few steps. It returns how long it took after each step until the target
+// had the served resources.
 func goCPSteps(t *testing.T, delta bool, steps ...func(*goCPHistory)) (took []time.Duration) {
 	bubble(t, func(t *testing.T) {
 		m := newGoCPHistory(t, "linear", delta, 14)

@@ -23,9 +23,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// TestLargeResponse (LB-SEC-1): a response beyond the limit ends the stream without
-// being read, and nothing else; what there was stays in use, and what comes later
-// counts.
+// TestLargeResponse (LB-SEC-1): a response beyond the limit ends the stream without being read, and
+// has no other effect; earlier resources stay in use, and later responses are applied.
 func TestLargeResponse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, cp, w := serving(t, Options{})

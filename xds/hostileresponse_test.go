@@ -182,8 +182,8 @@ func TestErrorsOfOneName(t *testing.T) {
 	})
 }
 
-// TestHeartbeatsOfNothing: a server that answers each subscription with a heartbeat of what the
-// client does not have is asked again once a second.
+// TestHeartbeatsOfNothing: if a server answers each subscription with a heartbeat for a resource
+// that the client does not have, the client requests the resource once a second.
 func TestHeartbeatsOfNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{}, deltaFeature)

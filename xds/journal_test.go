@@ -90,8 +90,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestEventsOutage checks that an outage is a few events, however long it takes, and
-// that fallback and return are in the journals of those concerned.
+// TestEventsOutage checks that an outage is a few events, however long it takes, and that fallback
+// and return are in the journals of the affected targets.
 func TestEventsOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHarness(t, Options{}, []string{serverDoc("one"), serverDoc("two")}, "")
@@ -126,8 +126,8 @@ func TestEventsOutage(t *testing.T) {
 	})
 }
 
-// TestEventsShared checks that an event about a resource is in the journals of those
-// that watch it, and no others.
+// TestEventsShared checks that an event about a resource is in the journals of the targets that
+// watch it, and in no other journal.
 func TestEventsShared(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})
@@ -147,8 +147,8 @@ func TestEventsShared(t *testing.T) {
 	})
 }
 
-// TestJournalBound checks that long names and versions are cut, and that what they were
-// cut from is not kept.
+// TestJournalBound checks that long names and versions are truncated, and that the original strings
+// are not kept.
 func TestJournalBound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})

@@ -83,8 +83,8 @@ func TestCycles(t *testing.T) {
 	})
 }
 
-// running returns how many goroutines there are in the test's bubble, which is
-// at rest: those of the runtime and of other tests come and go as they please.
+// running returns how many goroutines there are in the test's bubble, which is at rest. Goroutines
+// of the runtime and of other tests are not counted, since they come and go.
 func running() int {
 	synctest.Wait()
 	var b strings.Builder
@@ -112,8 +112,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestManyClusters checks that a target with 10,000 clusters takes what ten with 1000 do:
-// memory, that is, not time, which a busy machine has less of.
+// TestManyClusters checks that a target with 10,000 clusters takes as much memory as ten with 1000.
+// It does not measure time, which depends on the machine's load.
 func TestManyClusters(t *testing.T) {
 	n := 10000
 	if testing.Short() || raceEnabled {
@@ -124,7 +124,7 @@ func TestManyClusters(t *testing.T) {
 	}
 }
 
-// clusterBytes is what a first configuration of n clusters allocates for each.
+// clusterBytes returns how many bytes a first configuration of n clusters allocates for each.
 func clusterBytes(t *testing.T, n int) uint64 {
 	d := newDirect(t)
 	names := make([]string, n)

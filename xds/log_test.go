@@ -62,8 +62,8 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// TestLogEqualLines checks that equal lines are one in a minute, whatever versions
-// they are about, which says how many were left out.
+// TestLogEqualLines checks that equal lines are logged once in a minute, whatever their versions,
+// with the number of suppressed lines.
 func TestLogEqualLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		book := &kit.Logs{}
@@ -170,8 +170,8 @@ func TestLogBlocked(t *testing.T) {
 	})
 }
 
-// TestLoggerIsShared checks which Logger a client has that several share: the first
-// that is not nil; and that whoever comes with another is told once.
+// TestLoggerIsShared checks which Logger a client has that several callers share: the first that is
+// not nil. A caller with a different Logger gets one line about it.
 func TestLoggerIsShared(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+`"}}`))

@@ -91,8 +91,8 @@ func (m mode) String() string {
 	return [numModes]string{"sotw", "delta", "echo", "there", "and back", "mixed"}[m]
 }
 
-// op is a step. Its arguments choose among what there is at the time, so a run
-// makes sense without any of its steps.
+// op is a step. Its arguments choose among the targets and resources of the time, so a run makes
+// sense without any of its steps.
 type op struct {
 	kind    opKind
 	a, b, c uint8

@@ -15,11 +15,10 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// TestNames checks, for each type, which name is asked for (A27-LDS-1, A27-RDS-1,
-// A27-CDS-1, A27-EDS-1) and that only a resource of exactly that name will do
-// (A27-LDS-2, A27-LDS-3, A27-LDS-4, A27-RDS-2, A27-CDS-2, A27-CDS-3): neither
-// case, nor ports, nor dots are interpreted (A27-RES-10), and what else comes is
-// passed over, with an ACK.
+// TestNames checks, for each type, which name is requested (A27-LDS-1, A27-RDS-1, A27-CDS-1,
+// A27-EDS-1) and that only a resource of exactly that name is used (A27-LDS-2, A27-LDS-3,
+// A27-LDS-4, A27-RDS-2, A27-CDS-2, A27-CDS-3): neither case, nor ports, nor dots are interpreted
+// (A27-RES-10), and other resources are skipped, with an ACK.
 func TestNames(t *testing.T) {
 	withServers(t, 1, Options{}, nil, func(t *testing.T, h *harness, cps []*plane) {
 		cp := cps[0]
@@ -122,10 +121,10 @@ func TestNamesAlike(t *testing.T) {
 	})
 }
 
-// TestAggregateWaits: an aggregate cluster waits for the endpoints of each child,
-// for as long as they have to come and no longer, and then does without (A74, A37):
-// there is no telling those that are late from those that are missing, and RPCs
-// sent to the second child meanwhile would move to the first a moment later.
+// TestAggregateWaits: an aggregate cluster waits for the endpoints of each child until the resource
+// timer expires and no longer, and then does without them (A74, A37): late endpoints cannot be told
+// from missing ones, and RPCs sent to the second child meanwhile would move to the first a moment
+// later.
 func TestAggregateWaits(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Second / 2} {
 		withServers(t, 1, Options{ResourceTimeout: timeout}, nil, func(t *testing.T, h *harness, cps []*plane) {

@@ -72,8 +72,8 @@ func zonesOf(o *picker.Origin) string {
 	return strings.TrimSpace(b.String())
 }
 
-// TestOrigin follows the endpoints of the own fleet. A target does not wait for them, and
-// keeps what is known of them while the server is wrong or away.
+// TestOrigin follows the endpoints of the local cluster. A target does not wait for them, and keeps
+// the known endpoints while the server's responses are invalid or the server is unreachable.
 func TestOrigin(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, cp, w := zoneServing(t, Options{TargetOptions: TargetOptions{LocalCluster: "fleet"}}, inZoneA)
@@ -122,7 +122,8 @@ func TestOrigin(t *testing.T) {
 	})
 }
 
-// What a target waits for is not the fleet, which comes first by name.
+// TestOriginIsNotWaitedFor: a target does not wait for the endpoints of its local cluster, although
+// they are first by name.
 func TestOriginIsNotWaitedFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{TargetOptions: TargetOptions{LocalCluster: "fleet"}})

@@ -276,9 +276,9 @@ func TestExtraResources(t *testing.T) {
 	})
 }
 
-// TestMixedResponse checks that the valid part of a response counts while all
-// of it is rejected (A46, T-XDS-9), that the version does not advance, and that
-// a resource that goes back to what it was is well again.
+// TestMixedResponse checks that the valid part of a response is applied while the whole response is
+// rejected (A46, T-XDS-9), that the version does not advance, and that a resource that returns to
+// its previous content has no error any more.
 func TestMixedResponse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})

@@ -31,7 +31,7 @@ func TestXDS7Timer(t *testing.T) {
 			w.fails(t, `RouteConfiguration resource "svc"`, "not found", "node-1")
 			cp.set(targetOf("svc", 1)...)
 			w.must(t)
-			// What is in the cache has no timer, on a new stream neither.
+			// A resource in the cache has no timer, on a new stream neither.
 			cp.hangUp()
 			advance(time.Hour)
 			if got := w.got(); got.config == nil {
@@ -41,9 +41,9 @@ func TestXDS7Timer(t *testing.T) {
 	}
 }
 
-// TestXDS8Streams: the end of a stream that had a response is not reported,
-// a server that cannot be reached is, to those who have nothing yet; and neither
-// leads to more than one attempt per base interval (T-XDS-8, T-XDS-18, A57).
+// TestXDS8Streams: the end of a stream that had a response is not reported. An unreachable server
+// is reported to the watchers that have nothing yet. Neither leads to more than one attempt per
+// base interval (T-XDS-8, T-XDS-18, A57).
 func TestXDS8Streams(t *testing.T) {
 	withServer(t, Options{}, nil, func(t *testing.T, h *harness, cp *plane, w *recorder) {
 		start := time.Now()
@@ -86,7 +86,7 @@ func TestRejectionLoop(t *testing.T) {
 		if n := cp.Stats(eds.URL()).NACKs; n < 1 || n > 61 {
 			t.Errorf("%d NACKs in a minute, want no more than one in a second", n)
 		}
-		// What is asked for meanwhile does not wait.
+		// Resources that are requested meanwhile do not wait.
 		cp.update(targetOf("other", 2)...)
 		h.watch("other").must(t)
 		cp.update(endpointsAt("svc", 3))
@@ -161,8 +161,8 @@ func TestRejectionAlternates(t *testing.T) {
 	})
 }
 
-// TestA57Outage: a control plane that is away for an hour takes nothing with it,
-// and what it says when it is back counts (A57).
+// TestA57Outage: a control plane that is unreachable for an hour removes no resources, and its
+// responses are applied when it is back (A57).
 func TestA57Outage(t *testing.T) {
 	withServer(t, Options{}, []string{"fail_on_data_errors"}, func(t *testing.T, h *harness, cp *plane, w *recorder) {
 		cp.refuse(errRefused)
@@ -210,9 +210,8 @@ func TestA53A88Deletion(t *testing.T) {
 	}
 }
 
-// TestA71Fallback: the next server is asked only while the first is out of reach
-// and something is missing that is not in the cache, and left as soon as the
-// first says something (A71, T-XDS-16).
+// TestA71Fallback: the next server is used only while the first is unreachable and a resource is
+// missing from the cache, and only until the first response of the first server (A71, T-XDS-16).
 func TestA71Fallback(t *testing.T) {
 	withServers(t, 2, Options{}, nil, func(t *testing.T, h *harness, cps []*plane) {
 		one, two := cps[0], cps[1]

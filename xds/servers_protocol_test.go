@@ -26,8 +26,8 @@ func withServer(t *testing.T, opts Options, features []string, f func(t *testing
 	})
 }
 
-// TestXDS1Answers: ACKs have version and nonce of the response, NACKs the version
-// that was last accepted, the nonce, and what is wrong (T-XDS-1).
+// TestXDS1Answers: ACKs have the version and nonce of the response, NACKs the last accepted
+// version, the nonce, and the error (T-XDS-1).
 func TestXDS1Answers(t *testing.T) {
 	withServer(t, Options{}, nil, func(t *testing.T, h *harness, cp *plane, w *recorder) {
 		if h.c.opts.Delta {
@@ -91,8 +91,8 @@ func TestXDS2NewStream(t *testing.T) {
 	})
 }
 
-// TestXDS3Unsubscribe: the last unwatch is told to the server on the live stream,
-// and what is watched again comes again (T-XDS-3).
+// TestXDS3Unsubscribe: the last unwatch is sent to the server on the live stream, and a resource
+// that is watched again is received again (T-XDS-3).
 func TestXDS3Unsubscribe(t *testing.T) {
 	withServer(t, Options{Linger: -1}, nil, func(t *testing.T, h *harness, cp *plane, w *recorder) {
 		for _, pause := range []time.Duration{0, time.Second, time.Minute} {
@@ -182,7 +182,7 @@ func TestXDS5Bursts(t *testing.T) {
 	})
 }
 
-// TestXDS6Absence: what a response lacks is deleted if it is a Listener or a
+// TestXDS6Absence: a resource that is absent from a response is deleted if it is a Listener or a
 // Cluster and had been received, and otherwise not (T-XDS-6).
 func TestXDS6Absence(t *testing.T) {
 	withServer(t, Options{}, []string{"fail_on_data_errors"}, func(t *testing.T, h *harness, cp *plane, w *recorder) {
@@ -192,7 +192,8 @@ func TestXDS6Absence(t *testing.T) {
 		if got := late.got(); got.errs+got.updates != 0 {
 			t.Errorf("%d errors and %d updates of a target that has no resources yet; %v", got.errs, got.updates, got.err)
 		}
-		// Neither EDS nor RDS have a say in what is gone; it can be told of, though.
+		// A response of EDS or RDS deletes nothing by absence; the incremental variant can remove
+		// resources explicitly.
 		cp.set(listenerTo("svc", "svc"), clusterTo("svc", "svc"))
 		c := w.cluster(t, "svc")
 		if ports(c) != "svc 1" || (w.got().updates > 1 || c.Leaves[0].ResolutionNote != nil) != h.c.opts.Delta {
@@ -210,8 +211,8 @@ func TestXDS6Absence(t *testing.T) {
 	})
 }
 
-// TestXDS9Mixed: of a response that is rejected, what is valid counts; what goes
-// back to a version that was valid is well again (T-XDS-9, A46).
+// TestXDS9Mixed: the valid resources of a rejected response are applied; a resource that returns to
+// a valid version has no error any more (T-XDS-9, A46).
 func TestXDS9Mixed(t *testing.T) {
 	withServers(t, 1, Options{}, nil, func(t *testing.T, h *harness, cps []*plane) {
 		cp := cps[0]

@@ -23,10 +23,9 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// controlPlane is the common interface of xdstest.Server and testplane.Scripted. What is said
-// in its terms is tested with both: with go-control-plane, because many control
-// planes are built on it, and with the scripted one, because it takes the
-// protocol literally.
+// controlPlane is the common interface of xdstest.Server and testplane.Scripted. Tests that use it
+// run with both: with go-control-plane, because many control planes are built on it, and with the
+// scripted one, because it takes the protocol literally.
 type controlPlane interface {
 	Set(xdstest.Resources) error
 	Update(xdstest.Resources) error
@@ -116,8 +115,8 @@ func withVariant(t *testing.T, prefix string, n int, opts Options, features []st
 	}
 }
 
-// plane is a control plane in a bubble, how it is reached, and what crosses the
-// wire to it, in the order the client has it.
+// plane is a control plane in a bubble, its network address, and the messages that it exchanges
+// with the client, in the order in which the client has them.
 type plane struct {
 	controlPlane
 	t    *testing.T
@@ -159,7 +158,7 @@ func (p *plane) refuse(err error) {
 	synctest.Wait()
 }
 
-// set and update are those of the server, for any resources.
+// set and update are the server's methods of the same names, for any resources.
 func (p *plane) set(resources ...proto.Message) {
 	p.t.Helper()
 	if err := p.Set(collect(resources)); err != nil {
@@ -261,8 +260,8 @@ func (p *plane) stream(n int) *tapped {
 	return p.streams[n]
 }
 
-// requests returns those of one type, in short form: names, version, nonce, and
-// "!" for a NACK.
+// requests returns the requests of one type, in short form: names, version, nonce, and "!" for a
+// NACK.
 func (t *tapped) requests(typ resource.Type) (all []string) {
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
@@ -278,9 +277,9 @@ func (t *tapped) requests(typ resource.Type) (all []string) {
 	return all
 }
 
-// checkAnswers checks that each request after a response has its nonce or an
-// older one, never going back, and that an ACK has its version (T-XDS-1): from
-// the client's end of the wire, where it is known what it had received.
+// checkAnswers checks that each request after a response has its nonce or an older one, never going
+// back, and that an ACK has its version (T-XDS-1). It uses the client's end of the connection,
+// where the received responses are known.
 func (p *plane) checkAnswers() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

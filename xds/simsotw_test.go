@@ -28,7 +28,7 @@ type sotwSim struct {
 	names []string
 	nonce string
 	sent  map[string]int // by version
-	// left are names that the client had and does not want any more, and missing are those that it has
+	// left are names that the client has unsubscribed from, and missing are names that it has
 	// subscribed to again, and that the server does not have.
 	left, missing map[string]bool
 }
@@ -60,7 +60,7 @@ func (d *sotwWire) hear(sim *simServer, check *testplane.StreamChecker, r reques
 	sim.answer(typ)
 }
 
-// leave takes note of names that the client does not want any more, or wants again.
+// leave records names that the client unsubscribes from, or subscribes to again.
 func (t *sotwSim) leave(names []string) {
 	if t.left == nil {
 		t.left, t.missing = map[string]bool{}, map[string]bool{}
@@ -79,8 +79,8 @@ func (t *sotwSim) leave(names []string) {
 	}
 }
 
-// sotwAcked is a version that a client has acknowledged, the names that it wanted, and what
-// it had of them.
+// sotwAcked is a version that a client has acknowledged, the names that it wanted, and the versions
+// of the resources that it had.
 type sotwAcked struct {
 	version string
 	names   []string
@@ -134,7 +134,7 @@ func (d *sotwWire) answer(sim *simServer, typ resource.Type) proto.Message {
 	return d.enter(sim, typ, list)
 }
 
-// partial sends some of what the client has again: for Listeners and Clusters, all.
+// partial sends some of the client's resources again: for Listeners and Clusters, all.
 func (d *sotwWire) partial(sim *simServer, typ resource.Type, which uint8) proto.Message {
 	var list []*anypb.Any
 	for i := range worldSize {

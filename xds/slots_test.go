@@ -176,8 +176,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestAwaitedOnNewStream: what was asked for after a response that had everything is
-// waited for on the next stream as well.
+// TestAwaitedOnNewStream: a resource that was requested after a response which had all requested
+// resources is awaited on the next stream as well.
 func TestAwaitedOnNewStream(t *testing.T) {
 	d := newDirect(t)
 	d.speak("sotw")
@@ -260,8 +260,8 @@ func TestPlacesAreBounded(t *testing.T) {
 	}
 }
 
-// TestOmittedAgain: a response that has all, and what has been left besides, is not the
-// end of it: the next request leaves it out once more.
+// TestOmittedAgain: after a response that has all subscribed resources and also the unsubscribed
+// one, the next request omits the unsubscribed resource once more.
 func TestOmittedAgain(t *testing.T) {
 	d := newDirect(t)
 	d.speak("sotw")

@@ -11,9 +11,8 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// slowTarget evaluates a target the slow way: everything anew, each time that the
-// cache may have changed. It is the oracle of dependencyManager, which looks at what is
-// stale only.
+// slowTarget evaluates a target the slow way: everything from scratch, each time that the cache may
+// have changed. It is the oracle of dependencyManager, which evaluates only the stale parts.
 type slowTarget struct {
 	m        *dependencyManager
 	used     map[*entry]bool

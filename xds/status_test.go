@@ -25,8 +25,7 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// TestClients checks that Clients has the process's clients, oldest first, and says who
-// they are.
+// TestClients checks that Clients returns the process's clients, oldest first, with their nodes.
 func TestClients(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		before := len(Clients())
@@ -103,8 +102,8 @@ func TestTargetResources(t *testing.T) {
 	})
 }
 
-// TestStatusRejected checks that a rejected version has its own version, time, server
-// and error, beside those of the version in force, until one is accepted (A40).
+// TestStatusRejected checks that a rejected version has its own version, time, server and error,
+// beside the fields of the version in use, until one is accepted (A40).
 func TestStatusRejected(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})
@@ -194,7 +193,8 @@ func TestStatusBytes(t *testing.T) {
 			old := keepBytes.Swap(keep)
 			defer keepBytes.Store(old)
 			d := newDirect(t)
-			// An unknown field, and fields out of order, which encoding anew would not keep.
+			// An unknown field, and fields out of order, which encoding the message again would not
+			// keep.
 			resource := wrap(listenerTo("svc", "r"))
 			resource.Value = append([]byte{0xfa, 0xff, 0x7f, 1, 'x'}, resource.Value...)
 			want := bytes.Clone(resource.Value)
@@ -221,8 +221,8 @@ func TestStatusBytes(t *testing.T) {
 	}
 }
 
-// TestServers checks the status of servers: connected as in A78, failures, and
-// what was sent, which outlasts the use of a server.
+// TestServers checks the status of servers: connected as in A78, failures, and counts of sent
+// messages, which outlast the use of a server.
 func TestServers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHarness(t, Options{Linger: -1}, []string{serverDoc("one"), serverDoc("two")}, "")
@@ -323,8 +323,8 @@ func TestServersCounts(t *testing.T) {
 	})
 }
 
-// TestReceived checks that a configuration says when the latest of its resources came:
-// not those of others, nor those that were not put to use yet.
+// TestReceived checks that a configuration reports when the latest of its resources was received.
+// Resources of other targets, and resources that are not yet in use, do not count.
 func TestReceived(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})

@@ -132,8 +132,8 @@ func TestSplittingStops(t *testing.T) {
 	}
 }
 
-// TestDecodingStops: a client that is closed does not decode a large resource to its end, and what it
-// has decoded by then has no effect.
+// TestDecodingStops: a client that is closed does not decode a large resource to its end, and the
+// decoded part has no effect.
 func TestDecodingStops(t *testing.T) {
 	d := newDirect(t)
 	d.speak("delta")

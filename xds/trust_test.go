@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// TestTrustIsTheServers checks that what only a trusted server may say counts if the server
-// in use is one, also when it sends the same bytes as the one before (A81).
+// TestTrustIsTheServers checks that fields which require a trusted server are used if the server in
+// use is trusted, also when it sends the same bytes as the server before (A81).
 func TestTrustIsTheServers(t *testing.T) {
 	for name, features := range map[string][2]string{
 		"the first is trusted":  {"trusted_xds_server", "xds_v3"},

@@ -110,8 +110,8 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-// TestHeartbeatOfNothing: a heartbeat for what the client does not have is rejected, and
-// does not make up anything; in the incremental variant the resource is asked for.
+// TestHeartbeatOfNothing: a heartbeat for a resource that the client does not have is rejected, and
+// does not create the resource; in the incremental variant the resource is requested.
 func TestHeartbeatOfNothing(t *testing.T) {
 	for name, features := range map[string][]string{"sotw": nil, "delta": {deltaFeature}} {
 		t.Run(name, func(t *testing.T) {

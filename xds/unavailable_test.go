@@ -28,7 +28,8 @@ func withUnreachableAuthority(t *testing.T, features ...string) (*harness, *fake
 	return h, h.servers["cp"]
 }
 
-// routesTo checks the clusters of the configuration in use, and that those without leaves have an error.
+// routesTo checks the clusters of the configuration in use, and that clusters without leaves have
+// an error.
 func (r *recorder) routesTo(t *testing.T, when string, want ...string) {
 	t.Helper()
 	var got []string

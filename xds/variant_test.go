@@ -27,9 +27,9 @@ func (n notFound) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestNotFound: a server that answers with HTTP's 404 counts as one that does not implement
-// the variant, since that is what a proxy says of a method for which it has no route. So
-// both variants are tried, by turns, and the server is out of reach until one of them works.
+// TestNotFound: a server that answers with HTTP's 404 counts as one that does not implement the
+// variant, since proxies answer so for a method without a route. So both variants are tried by
+// turns, and the server is unreachable until one of them works.
 func TestNotFound(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestWaiting checks what a target without a configuration is said to wait for: of
-// whom, for which resource and how long, whether the server is silent or says
-// nothing of it, until it is found to be missing.
+// TestWaiting checks the error of a target that waits for its configuration: it names the server,
+// the resource and the time, and distinguishes a silent server from a server that omits the
+// resource, until the resource is found to be missing.
 func TestWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{Linger: -1})
@@ -38,7 +38,7 @@ func TestWaiting(t *testing.T) {
 		advance(2 * time.Second)
 		says(`waiting for Listener resource "typo"`, "passthrough:///cp", "not connected after 1s")
 		w.cancel()
-		cp.refuse(errRefused) // what hangs ends
+		cp.refuse(errRefused) // attempts that hang end
 		cp.refuse(nil)
 		cp.serve(targetOf("other", 1)...)
 		other := h.watch("other")
@@ -48,7 +48,7 @@ func TestWaiting(t *testing.T) {
 		advance(3 * time.Second)
 		says(`waiting for Listener resource "typo"`, "passthrough:///cp", "is connected but has not sent it")
 		tooLarge := status.Error(codes.ResourceExhausted, "larger than max")
-		for range 20 { // longer than the resource's timer, which starts anew with each stream
+		for range 20 { // longer than the resource's timer, which restarts with each stream
 			cp.hangUp(tooLarge)
 			says(", and last failed 0s ago", "larger than max")
 			advance(5 * time.Second)

@@ -86,7 +86,7 @@ func TestRewatch(t *testing.T) {
 		cp.serve(endpointsAt("svc", 3))
 		again := h.watch("svc")
 		again.serves(t, "svc", "svc 3")
-		// Without a pause, the server hears nothing, and what it sent counts.
+		// Without a pause, the server receives no unsubscription, and its responses are applied.
 		again.cancel()
 		again = h.watch("svc")
 		again.serves(t, "svc", "svc 3")
@@ -97,10 +97,9 @@ func TestRewatch(t *testing.T) {
 	})
 }
 
-// TestRefetch checks that what was left is asked for anew, not taken from the cache
-// (T-WATCH-3): a Listener is deleted, and comes back when its cluster does not exist
-// any more, of which the client did not hear. A server that still has the cluster
-// sends it at once.
+// TestRefetch checks that a resource which was unsubscribed from is requested again, not taken from
+// the cache (T-WATCH-3): a Listener is deleted, and comes back when its cluster does not exist any
+// more, which the client could not know. A server that still has the cluster sends it at once.
 func TestRefetch(t *testing.T) {
 	for _, deleted := range []bool{true, false} {
 		bubble(t, func(t *testing.T) {
@@ -142,8 +141,8 @@ func TestLeave(t *testing.T) {
 		a.must(t)
 		a.cancel()
 		cp.asked(rds, "rb")
-		// These were sent before the server read that. Both types of responses
-		// count: those with all resources, and those with what changed.
+		// These were sent before the server read that. Both types of responses count: responses
+		// with all resources, and responses with the changed ones.
 		cp.send(lds, "2", listenerTo("a", "ra"), listenerTo("b", "rb"))
 		cp.send(rds, "2", routesTo("ra", "c", "c"))
 		cp.asked(lds, "b")

@@ -177,8 +177,7 @@ func (w *world) close() {
 	<-w.c.done
 }
 
-// tame ends the goroutines that servers of the client run. The world does what
-// they would do.
+// tame ends the goroutines that servers of the client run. The world replaces them.
 func (w *world) tame() {
 	synctest.Wait()
 	for _, sim := range w.servers {
@@ -358,7 +357,7 @@ func (w *world) step(o op) bool {
 	case opWait:
 		d := time.Duration(o.a) * 8 * time.Millisecond
 		if w.waited+d > 4*time.Second {
-			return false // nor may a timer run out for want of a delivery, be it a rest
+			return false // nor may a timer expire, not even a rest, because a delivery is outstanding
 		}
 		w.waited += d
 		<-time.After(max(d, 1)) // see timing.After
@@ -398,7 +397,7 @@ func (w *world) change(typ resource.Type, i, to int) {
 	w.touch(typ, i)
 }
 
-// touch has all servers send a resource anew, or its absence.
+// touch has all servers send a resource again, or its absence.
 func (w *world) touch(typ resource.Type, i int) {
 	w.version++
 	w.set[typ][i] = w.version

@@ -106,7 +106,7 @@ func (w *world) settle(choice int) {
 	for i, phase := range phases {
 		phase()
 		w.deliver()
-		<-time.After(6 * time.Second) // for what repeats a rejection, or rests: see nackLocked and restLocked
+		<-time.After(6 * time.Second) // for repeated rejections and rests: see nackLocked and restLocked
 		w.tame()
 		w.deliver()
 		for range timeouts {
@@ -144,8 +144,8 @@ func (w *world) settle(choice int) {
 	defer w.c.unlock()
 	w.checkPatchesLocked()
 	for key, e := range w.c.cache.entries {
-		// What is about to be forgotten is not followed any more, and may come
-		// back with its fault when it is watched again.
+		// A resource that is about to be forgotten is not followed any more, and may come back with
+		// its fault when it is watched again.
 		if e.err != nil && len(e.watchers) == 0 {
 			w.harmed[key] = true
 		}

@@ -35,9 +35,9 @@ var plain = []string{
 // plainTests lists the directories whose tests must be in plain English too. Subdirectories are
 // included.
 var plainTests = []string{
-	"bench", "edf", "fuzz", "picker", "ringhash", "xds/bootstrap", "xds/eventlog", "xds/internal", "xds/lbpolicy", "xds/lrs",
-	"xds/overlay", "xds/resource", "xds/xdstest", "integrate/attemptlabels", "integrate/cmd", "integrate/dashboards", "integrate/debug",
-	"integrate/examples", "integrate/kubernetes", "integrate/probe", "integrate/report", "integrate/stockmetrics",
+	"bench", "edf", "fuzz", "picker", "ringhash", "xds", "integrate/attemptlabels", "integrate/cmd",
+	"integrate/dashboards", "integrate/debug", "integrate/examples", "integrate/kubernetes", "integrate/probe", "integrate/report",
+	"integrate/stockmetrics",
 	"integrate/internal/balancer/modeltest", "integrate/internal/channelmetrics", "integrate/internal/compare", "integrate/internal/counters",
 	"integrate/internal/diagnosis", "integrate/internal/explain", "integrate/internal/link", "integrate/internal/metadatautil",
 	"integrate/internal/methodconfig", "integrate/internal/metric", "integrate/internal/offline", "integrate/internal/orcaweight",

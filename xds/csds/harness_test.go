@@ -104,7 +104,7 @@ func dial(t *testing.T, s statusv3.ClientStatusDiscoveryServiceServer) statusv3.
 	return statusv3.NewClientStatusDiscoveryServiceClient(cc)
 }
 
-// nobody is a Watcher that ignores updates.
+// A Watcher that ignores updates.
 type nobody struct{}
 
 func (nobody) Update(*picker.Config) {}

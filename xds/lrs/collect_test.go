@@ -271,7 +271,7 @@ func TestUnwanted(t *testing.T) {
 	stopFull(r, stops[1]) // folded into the other
 	stops[2]()
 	if read := r.collect(wanted{names: map[string]bool{"e": true}}, time.Now()); read != nil {
-		t.Errorf("collected %v of clusters that are not wanted", read)
+		t.Errorf("collected %v of clusters that the server does not request", read)
 	}
 	if got, want := censusOf(r), (census{clusters: 1, sources: 1}); got != want {
 		t.Errorf("reporter remembers %+v, want %+v", got, want)
@@ -279,7 +279,7 @@ func TestUnwanted(t *testing.T) {
 	got := make(ledger)
 	read := r.collect(wanted{names: map[string]bool{"c": true}}, time.Now())
 	if got.add(read); got["c/s/a ok"] != 3 {
-		t.Errorf("%d RPCs collected once they are wanted, want 3", got["c/s/a ok"])
+		t.Errorf("%d RPCs collected once the server requests them, want 3", got["c/s/a ok"])
 	}
 }
 
