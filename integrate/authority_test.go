@@ -116,7 +116,7 @@ func TestAuthorityRewriting(t *testing.T) {
 			}
 		})
 	}
-	// A channel that is there follows what changes, also if only the name does.
+	// An existing channel follows changes, even if only the name changes.
 	cc := dial(t, trusting)
 	for _, step := range []struct {
 		hostname string

@@ -14,9 +14,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// A bubble is where tests are that judge how long something takes: control planes, backends
-// and channels in virtual time, connected in memory. What the machine does meanwhile takes
-// no time there.
+// A bubble is the environment of tests that measure durations: control planes, backends and
+// channels in virtual time, connected in memory. The machine's load takes no virtual time.
 type bubble struct {
 	t   *testing.T
 	net *xdstest.Network

@@ -21,15 +21,15 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// Chaos is scenarios of random faults, which the whole client has to survive. In this
-// file is a scenario's course: what happens (world.step), and what is checked in the
-// end (world.check). The rest is in
+// Chaos is scenarios of random faults, which the whole client has to survive. This file has
+// the course of a scenario: its events (world.step) and the final checks (world.check). The
+// rest is in
 //
 //	chaosplan_test.go    plan: a configuration, as random changes make it, and its resources
 //	chaosworld_test.go   world: control planes, backends, channels, the load on them, time
 //	chaosoracle_test.go  oracle: which outcomes of RPCs, and which connections, can be excused
 //	chaosattempts_test.go  each attempt, as gRPC reports it, and the budgets of retries
-//	chaosaudit_test.go   what is counted and reported, once nothing is under way
+//	chaosaudit_test.go   counters and load reports, once nothing is in progress
 //	chaosoutage_test.go  two scenarios that are not random: an outage, and channels that come and go
 
 var (
@@ -39,17 +39,15 @@ var (
 	loopbackToo = flag.Bool("chaos.loopback", false, "run TestChaosLoopback")
 )
 
-// TestChaos runs scenarios of half a minute of virtual time each: backends are
-// killed, restarted and cut off, and fail RPCs, configurations of every kind of change are
-// pushed, valid and not, control planes are cut off, restarted and slow, one
-// channel goes idle and comes back, one is closed and dialed again, while RPCs
-// and streams go on. All along no RPC fails that could succeed, none goes where
-// it must not, and no connection is made or closed without need;
-// in the end what was reported (T-LRS-3) and counted (T-CB-1) is exact, and
-// nothing is left. The bubble of a scenario would not end with a goroutine in it.
-//
-// The seeds are always the same, so that a fault of the code fails again and a change is not
-// blamed for what it did not do; make chaos looks at new ones.
+// TestChaos runs scenarios of half a minute of virtual time each: backends are killed, restarted
+// and cut off, and fail RPCs, configurations of every kind of change are pushed, valid and not,
+// control planes are cut off, restarted and slow, one channel goes idle and comes back, one is
+// closed and dialed again, while RPCs and streams go on. All along no RPC fails that could succeed,
+// none goes to a wrong endpoint, and no connection is made or closed without need; in the end the
+// load reports (T-LRS-3) and counters (T-CB-1) are exact, and nothing is left. The bubble of a
+// scenario would not end with a goroutine in it. The seeds are always the same, so that a fault of
+// the code fails again and a change is not blamed for the faults of others; make chaos uses new
+// ones.
 func TestChaos(t *testing.T) {
 	n, first := 12, max(1, *chaosSeed)
 	if testing.Short() {
@@ -90,8 +88,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// liveHeap returns the size of what is in use, in bytes: the least of some collections, since
-// what one finds is free, or its cleanups done, by a later one.
+// liveHeap returns the size of the live heap in bytes: the least of some collections, since objects
+// that one collection finds unreachable, and their cleanups, may be freed by a later one.
 func liveHeap() uint64 {
 	least := uint64(math.MaxUint64)
 	for range 5 {
@@ -103,8 +101,8 @@ func liveHeap() uint64 {
 	return least
 }
 
-// TestChaosLoopback is TestChaos over TCP and in real time, once. It judges what takes longer
-// than it should, so it is for machines with time to spare.
+// TestChaosLoopback is TestChaos over TCP and in real time, once. It fails if something takes
+// longer than it should, so it is for machines with time to spare.
 func TestChaosLoopback(t *testing.T) {
 	if !*loopbackToo {
 		t.Skip("judges by real time: -chaos.loopback, as make chaos does")
@@ -231,7 +229,7 @@ func (w *world) step() {
 		w.note("push %v", p)
 		w.push(p, noDefect)
 	case 8:
-		// What is rejected must not be the first that clients hear of something.
+		// A rejected resource must not be the first version that clients receive.
 		if d := defect(1 + w.rng.IntN(int(numDefects)-1)); w.settled() {
 			w.note("push a defect, %d", d)
 			w.push(w.plan, d)
@@ -249,8 +247,8 @@ func (w *world) step() {
 			c.BreakStreams()
 		}
 	case 11:
-		// A stream that ends takes along the reports that are under way, so that they cannot be
-		// checked: those of hedged worlds are not.
+		// The end of a stream loses the reports in progress, so that they cannot be checked:
+		// reports of hedged worlds are not.
 		w.slow = !w.slow && !w.plan.hedged
 		w.note("control plane is slow: %v", w.slow)
 		w.slowControl()

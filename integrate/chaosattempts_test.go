@@ -16,18 +16,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// attemptLog has the attempts of a scenario as a stats handler sees them:
-// what load reports are held against, and the budgets of retries.
+// attemptLog has the attempts of a scenario as a stats handler sees them. The load reports are
+// compared with it, and so are the budgets of retries.
 type attemptLog struct {
 	w *world
 
 	mu       sync.Mutex
-	sums     map[string]attemptCounts // by cluster; "" is of those that nothing was sent of
+	sums     map[string]attemptCounts // by cluster; "" is of attempts that sent nothing
 	retrying map[string]int           // retries under way that a budget has admitted, by cluster
 	budgeted int                      // of them, ever
 }
 
-// attemptCounts are attempts that have ended. Of those that are lost, some may count as failed.
+// attemptCounts counts attempts that have ended. Some of the lost ones may count as failed.
 type attemptCounts struct{ ok, failed, lost, mayFail uint64 }
 
 // loggedAttempt is one of them.
@@ -75,7 +75,7 @@ func (a *attemptLog) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	switch s := s.(type) {
 	case *stats.OutHeader:
 		at.cluster, at.sent = a.w.clusterAt(s.RemoteAddr.String()), time.Now()
-		// gRPC may tell of response headers before it tells of those that were sent.
+		// gRPC may report response headers before it reports the sent headers.
 		if !at.ended && at.retry {
 			at.counted = a.beginRetry(at)
 		}

@@ -89,9 +89,9 @@ func (w *world) reported(name string) (sum xdstest.LocalityCounts, dropped uint6
 	return sum, dropped
 }
 
-// fellBack reports whether clients have used a control plane other than the first.
-// Its reporter ended with the change to the first, and nobody hears of what was in
-// progress then.
+// fellBack reports whether clients have used a control plane other than the first. The reporter of
+// that control plane ended with the change back to the first, so that RPCs in progress then are
+// never reported.
 func (w *world) fellBack() bool {
 	return slices.ContainsFunc(w.controls[1:], func(c *xdstest.Server) bool {
 		_, streams := c.LoadStreams()
@@ -156,8 +156,7 @@ func (w *world) retries(cc *grpc.ClientConn) {
 	w.apply(p)
 }
 
-// subscriptions checks that the control plane is asked for what is configured and
-// for nothing else.
+// subscriptions checks that the client subscribes to the configured resources and to no others.
 func (w *world) subscriptions() {
 	w.t.Helper()
 	w.await(func() string {
@@ -208,7 +207,7 @@ func (w *world) breaker(cc *grpc.ClientConn) {
 	}
 }
 
-// drops checks that the RPCs dropped are those that are reported (A27-CLA-13).
+// drops checks that the number of dropped RPCs equals the reported number (A27-CLA-13).
 func (w *world) drops(cc *grpc.ClientConn) {
 	w.t.Helper()
 	p := w.plan.clone()

@@ -15,13 +15,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// oracle knows what the control plane said and when it was put into effect, and
-// which backends could be reached when, and says whether what became of an RPC
-// or a connection can be excused. It looks at no code of ours.
-//
-// What it knows it knows for periods: from when something began to be possible
-// until it certainly was over. An RPC that overlaps several configurations may
-// be served by any of them, but it may fail only if one of them is a reason to.
+// oracle records the configurations of the control plane, when each took effect, and when each
+// backend was reachable, and reports whether the outcome of an RPC or a connection is allowed. It
+// does not use the code under test. Its knowledge is of periods: from when something began to be
+// possible until it certainly was over. An RPC that overlaps several configurations may be served
+// by any of them, but it may fail only if one of them is a reason to.
 type oracle struct {
 	lag time.Duration // from an ACK until RPCs certainly follow it
 	// recovery is how long a backend that is back may wait for the client's next
@@ -211,9 +209,9 @@ func (o *oracle) judgeHealth(c outcome, cluster string) {
 	}
 }
 
-// of returns the configurations by which an RPC to a cluster may go, of those that
-// are possible. If the cluster was not routed to for a while, its last version may
-// be in use until the server, asked again, has answered (T-WATCH-3); mu is held.
+// of returns the possible configurations by which an RPC to a cluster may be routed. If no route
+// led to the cluster for a while, its last version may be in use until the server has answered the
+// new request (T-WATCH-3); mu is held.
 func (o *oracle) of(cluster string, plans []*plan, c outcome) []*plan {
 	if earlier := o.possible(c.begin.Add(-20*time.Second), c.end); slices.ContainsFunc(earlier, func(p *plan) bool { return p.routed[cluster] == 0 }) {
 		return earlier
@@ -257,8 +255,8 @@ func (o *oracle) good(c *clusterPlan, from, to time.Time) bool {
 	return false
 }
 
-// ended is for when a channel closed a connection that was well: only to an
-// endpoint that it was told to leave meanwhile.
+// ended is called when a channel closed a healthy connection, which it may do only if the endpoint
+// was removed meanwhile.
 func (o *oracle) ended(who, addr string, opened time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -267,7 +265,7 @@ func (o *oracle) ended(who, addr string, opened time.Time) {
 	}
 }
 
-// opened is for when a channel connects to an address that it has connections to.
+// opened is called when a channel connects to an address that it has connections to.
 func (o *oracle) opened(who, addr string, others int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -284,7 +282,7 @@ func (o *oracle) kept(addr string, from, to time.Time) bool {
 	})
 }
 
-// accuse takes note of a violation; mu is held.
+// accuse records a violation; mu is held.
 func (o *oracle) accuse(format string, args ...any) {
 	if len(o.wrong) < 10 {
 		o.wrong = append(o.wrong, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))

@@ -81,10 +81,10 @@ func TestRedials(t *testing.T) {
 			w.oracle.settle()
 		}
 		w.check()
-		// A channel has some 100 KiB. What is allowed for each is what the runtime
-		// keeps of timers of virtual time that were stopped; what is allowed in all, that
-		// gRPC's pools of buffers are fuller at one time than at another, and what tests
-		// before this one have left may go or be cleaned up.
+		// A channel has some 100 KiB. The allowance for each cycle is for stopped timers of virtual
+		// time, which the runtime keeps. The total allowance is for gRPC's pools of buffers, which
+		// are fuller at one time than at another, and for objects of earlier tests, which may be
+		// freed.
 		if after := w.residue(); after > heap+16<<20+uint64(512*cycles) {
 			t.Errorf("%d cycles hold %d bytes", cycles-cycles/4, after-heap)
 		} else {

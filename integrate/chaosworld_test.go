@@ -46,7 +46,7 @@ type world struct {
 	net     *xdstest.Network
 	real    bool // over TCP, in real time
 	oracle  *oracle
-	// attempts are those of the channels' RPCs.
+	// attempts are the attempts of the channels' RPCs.
 	attempts *attemptLog
 	metrics  kit.Recorder // of the channels
 
@@ -72,8 +72,8 @@ type world struct {
 	dialed     map[*grpc.ClientConn]bool // not closed; guarded by mu
 }
 
-// newWorld starts servers: control planes of which the second is what the first
-// falls back to, and backends of two clusters. Nothing is served yet.
+// newWorld starts servers: control planes, the second of which is the fallback of the first, and
+// backends of two clusters. Nothing is served yet.
 func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(9, seed)), service: fmt.Sprintf("chaos-%d-%t", seed, real), real: real, net: xdstest.NewNetwork(),

@@ -95,7 +95,7 @@ func TestTypedStruct(t *testing.T) {
 			t.Errorf("an RPC failed: %v", err)
 		}
 	}
-	reported := func() bool { // each RPC once, whoever picked it
+	reported := func() bool { // each RPC once, by either picker
 		counts := control.Loads(target, target)
 		for i, b := range backends {
 			l := counts.Localities[xdstest.Place{Zone: string(rune('a' + i))}]

@@ -117,9 +117,9 @@ func withWRR(t *testing.T, outOfBand bool) testplane.ClusterOption {
 	}
 }
 
-// TestClientWRR: RPCs are shared by what three backends report, at the end of RPCs or
-// out of band, one of them by the second of its addresses, and follow a change; what
-// comes in the other way does not count (A51, A58, T-WRR-5).
+// TestClientWRR: RPCs are distributed by the load reports of three backends, at the end of RPCs or
+// out of band, one of them by the second of its addresses, and follow a change; reports of the
+// other kind do not count (A51, A58, T-WRR-5).
 func TestClientWRR(t *testing.T) {
 	for _, outOfBand := range []bool{false, true} {
 		t.Run(fmt.Sprintf("outOfBand=%v", outOfBand), func(t *testing.T) {

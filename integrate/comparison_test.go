@@ -19,10 +19,10 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// TestLossesAreLogged checks that a channel logs once for its target what would lose RPCs after a
-// roll-back, also if the feature appears later, with the feature and the remedy; and that it logs nothing
-// without such features, or if the program does not link the package to return to. bench/rollout holds
-// the claims to that package.
+// TestLossesAreLogged checks that a channel logs once for its target the features that would lose
+// RPCs after a roll-back, also if the feature appears later, with the feature and the remedy; and
+// that it logs nothing without such features, or if the program does not link the package to return
+// to. bench/rollout verifies the claims against that package.
 func TestLossesAreLogged(t *testing.T) {
 	const line = "WARN xdslb: a roll-back to google.golang.org/grpc/xds by XDSLB_DISABLE would lose RPCs"
 	before := rollout.Earlier

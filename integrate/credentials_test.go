@@ -42,8 +42,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// upstreamTLS makes a cluster demand TLS, with what context says beyond the
-// instance "default" for the roots.
+// upstreamTLS makes a cluster demand TLS with a context, or with the roots of the instance
+// "default" if context is nil.
 func upstreamTLS(t testing.TB, context *tlsv3.UpstreamTlsContext) testplane.ClusterOption {
 	t.Helper()
 	if context == nil {
@@ -129,10 +129,10 @@ func stockCredentials(t *testing.T) grpc.DialOption {
 	return grpc.WithTransportCredentials(creds)
 }
 
-// TestForeignXDSCredentials (T-SEC-1): grpc-go's xDS credentials cannot carry out what
-// our clusters say about TLS, and would take their fallback. A cluster that demands TLS
-// fails instead, no connection to it is made, whatever its policy, and the log says so
-// once; a cluster beside it that demands none is served with the fallback.
+// TestForeignXDSCredentials (T-SEC-1): grpc-go's xDS credentials cannot apply the TLS settings of
+// our clusters, and would use their fallback. A cluster that demands TLS fails instead, no
+// connection to it is made, whatever its policy, and that is logged once; a cluster beside it that
+// demands none is served with the fallback.
 func TestForeignXDSCredentials(t *testing.T) {
 	for name, policy := range map[string]testplane.ClusterOption{
 		"ROUND_ROBIN":   func(*clusterv3.Cluster) {},
@@ -296,9 +296,9 @@ func (b bundle) TransportCredentials() credentials.TransportCredentials { return
 func (b bundle) PerRPCCredentials() credentials.PerRPCCredentials       { return nil }
 func (b bundle) NewWithMode(string) (credentials.Bundle, error)         { return b, nil }
 
-// TestChannelsOfPolicies (T-SEC-1): channels that the LB policy of a cluster with TLS opens itself are
-// not without TLS by the fallback, since they may carry headers of RPCs. Those of a cluster
-// without TLS have the fallback.
+// TestChannelsOfPolicies (T-SEC-1): channels that the LB policy of a cluster with TLS opens itself
+// are not without TLS by the fallback, since they may carry headers of RPCs. Channels of policies
+// of a cluster without TLS have the fallback.
 func TestChannelsOfPolicies(t *testing.T) {
 	d := &ownDialer{balancer.Get("round_robin"), make(chan balancer.BuildOptions, 16)}
 	balancer.Register(d)

@@ -34,7 +34,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// newCredentials are those of NewCredentials with a fallback to plaintext.
+// newCredentials returns the credentials of NewCredentials with a fallback to plaintext.
 func newCredentials(t testing.TB) credentials.TransportCredentials {
 	t.Helper()
 	creds, err := integrate.NewCredentials(integrate.CredentialsOptions{Fallback: insecure.NewCredentials()})
@@ -74,9 +74,9 @@ func onBothAddresses(cla *endpointv3.ClusterLoadAssignment) {
 	cla.Endpoints[0].LbEndpoints = endpoints[:1]
 }
 
-// TestTLSByEveryPolicy (A29): whoever makes a connection, the balancer itself or a child
-// policy, it is secured, also while policies take over from each other, and also by
-// credentials that are wrapped. RPCs see the server's certificate.
+// TestTLSByEveryPolicy (A29): every connection is secured, made by the balancer itself or by a
+// child policy, also while policies take over from each other, and also by credentials that are
+// wrapped. RPCs see the server's certificate.
 func TestTLSByEveryPolicy(t *testing.T) {
 	ca := tlstest.NewCA(t, "ca")
 	backends := tlsBackends(t, 2, &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{DNS: []string{"b.example"}}).TLS}})
@@ -107,7 +107,7 @@ func TestTLSByEveryPolicy(t *testing.T) {
 			tt.change(r.Endpoints[0])
 		}
 		set(t, control, r)
-		for _, b := range backends { // so that connections are made anew
+		for _, b := range backends { // so that new connections are made
 			b.Stop()
 			if err := b.Start(); err != nil {
 				t.Fatal(err)

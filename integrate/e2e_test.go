@@ -70,8 +70,8 @@ func set(t testing.TB, s *xdstest.Server, r xdstest.Resources) {
 	}
 }
 
-// TestBootstrapErrors: a bootstrap that is missing, unreadable or invalid is
-// an error of NewClient and NewBuilder, at once, and says where and what.
+// TestBootstrapErrors: if a bootstrap is missing, unreadable or invalid, NewClient and NewBuilder
+// return an error at once that names the place and the cause.
 func TestBootstrapErrors(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "bootstrap.json")
 	tests := []struct {
@@ -104,9 +104,9 @@ func TestBootstrapErrors(t *testing.T) {
 	}
 }
 
-// TestNoControlPlane: without a control plane an RPC fails within a
-// second, with an error that says which server, which resource and why, not
-// with a bare deadline; and the channel recovers once there is one.
+// TestNoControlPlane: without a control plane an RPC fails within a second, with an error that
+// names the server, the resource and the cause, not with a bare deadline; and the channel recovers
+// once there is one.
 func TestNoControlPlane(t *testing.T) { inBubble(t, checkNoControlPlane) }
 
 func checkNoControlPlane(t *testing.T, b *bubble) {
@@ -131,8 +131,8 @@ func checkNoControlPlane(t *testing.T, b *bubble) {
 	}
 }
 
-// TestSilentControlPlane: a control plane that accepts connections and says
-// nothing is told apart from one that is not there.
+// TestSilentControlPlane: if a control plane accepts connections and sends nothing, RPCs fail with
+// an error that names it before their deadline.
 func TestSilentControlPlane(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -146,8 +146,8 @@ func TestSilentControlPlane(t *testing.T) {
 	}
 }
 
-// TestUnknownTarget: an RPC whose deadline is over before the control plane's time
-// to send the Listener says what it waited for, and of whom.
+// TestUnknownTarget: if an RPC's deadline expires before the control plane's time to send the
+// Listener, its error names the missing resource and the server.
 func TestUnknownTarget(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		control := b.control()
@@ -260,7 +260,7 @@ func TestRollingRestart(t *testing.T) {
 			x, err := integrate.Explain(ctx, cc, "/grpc.testing.TestService/UnaryCall")
 			return err == nil && !x.Pending && !strings.Contains(x.String(), old.Addr().String()) && strings.Contains(x.String(), backends[i].Addr().String())
 		})
-		// Removed endpoints get no new RPC from here on; those under way may finish.
+		// Removed endpoints get no new RPC from here on; RPCs in progress may finish.
 		twoMore()
 		calls := old.Calls()
 		twoMore()

@@ -25,7 +25,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// nobody is an address that refuses connections.
+// An address that refuses connections.
 var nobody = xdstest.Endpoint{Addr: netip.MustParseAddrPort("127.0.0.1:1")}
 
 // infoOf returns the ErrorInfo of an RPC's error, or nil.
@@ -38,9 +38,9 @@ func infoOf(err error) *errdetails.ErrorInfo {
 	return nil
 }
 
-// TestErrorInfo: an RPC that this package ends has its reason for programs, with what it is
-// about, and to people with the node; unary RPCs and streams, with interceptors that have
-// something to do and without, wherever the text was made.
+// TestErrorInfo: an RPC that this package ends has its reason and metadata for programs, and the
+// node in its message; unary RPCs and streams, with interceptors that have something to do and
+// without, wherever the text was made.
 func TestErrorInfo(t *testing.T) {
 	about := func(more map[string]string) map[string]string {
 		all := map[string]string{"target": "xds:///" + target, "listener": target, "authority": target, "node": "node-7"}
@@ -100,8 +100,8 @@ func TestErrorInfo(t *testing.T) {
 	}
 }
 
-// TestErrorInfoOfWait: an RPC that waits for ready in vain says what for in the same way.
-// Of an error that a server has sent nothing is made, even if it reads like ours in part.
+// TestErrorInfoOfWait: an RPC that waits for ready until its deadline has the ErrorInfo of its
+// wait. An error that a server has sent gets none, even if its text resembles ours.
 func TestErrorInfoOfWait(t *testing.T) {
 	inBubble(t, checkErrorInfoOfWait)
 }

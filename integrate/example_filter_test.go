@@ -46,7 +46,7 @@ func parseTenant(m proto.Message) (any, error) {
 func init() { integrate.RegisterHTTPFilter(tenant) }
 
 func ExampleRegisterHTTPFilter() {
-	// What happens when a listener has the filter, and an RPC is made:
+	// When a listener has the filter, and an RPC is made:
 	value, _ := structpb.NewStruct(map[string]any{"name": "blue"})
 	config, err := tenant.ParseConfig(value)
 	if err != nil {

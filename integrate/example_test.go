@@ -19,9 +19,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// Where grpc.NewClient was, integrate.NewClient is. The bootstrap is where the
-// environment says; targets of other schemes need none, so that all channels of a
-// program can be made this way.
+// integrate.NewClient replaces grpc.NewClient. The bootstrap is read from the environment; targets
+// of other schemes need none, so that all channels of a program can be made this way.
 func ExampleNewClient() {
 	cc, err := integrate.NewClient("xds:///orders:8080", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -32,8 +31,8 @@ func ExampleNewClient() {
 	// ... use cc as any other channel.
 }
 
-// The program's own interceptors come first, and those of xdslb last, so that an RPC
-// takes the route of the headers that it is sent with.
+// The program's own interceptors come first, and xdslb's interceptors last, so that an RPC takes
+// the route of the headers that it is sent with.
 func ExampleDialOptions() {
 	backends, control, err := serve("orders", 1)
 	if err != nil {
@@ -68,8 +67,8 @@ func ExampleDialOptions() {
 	// Output: [1]
 }
 
-// The policies work without xDS too: the channel's own resolver says which endpoints
-// there are, and its service config which policy picks among them.
+// The policies work without xDS too: the channel's own resolver supplies the endpoints, and its
+// service config selects the policy.
 func Example_withoutXDS() {
 	backends, err := xdstest.StartBackends(2, xdstest.BackendOptions{})
 	if err != nil {

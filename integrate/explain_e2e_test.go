@@ -33,7 +33,7 @@ import (
 
 const unaryCall = "/grpc.testing.TestService/UnaryCall"
 
-// possible returns what share of its RPCs each backend is expected to get; those that are
+// possible returns the share of its RPCs that each backend is expected to get. Endpoints that are
 // out have none.
 func possible(x *report.Explanation) map[string]float64 {
 	shares := map[string]float64{}
@@ -51,8 +51,8 @@ func possible(x *report.Explanation) map[string]float64 {
 	return shares
 }
 
-// TestExplainAgrees: RPCs go where Explain says, by header and by weights, while one of the
-// backends is down; with our interceptors and without.
+// TestExplainAgrees: RPCs are distributed as Explain reports, by header and by weights, while one
+// of the backends is down; with our interceptors and without.
 func TestExplainAgrees(t *testing.T) {
 	backends := xdstest.NewBackends(t, 4, xdstest.BackendOptions{})
 	backends[3].Stop()
@@ -191,7 +191,7 @@ func TestExplainWhatIfAgrees(t *testing.T) {
 	}
 }
 
-// whatIf returns the question what the resources do.
+// whatIf returns a WhatIf with the resources.
 func whatIf(t *testing.T, r xdstest.Resources) integrate.WhatIf {
 	t.Helper()
 	var doc []byte

@@ -91,8 +91,9 @@ func setHeader(name, value string) *corev3.HeaderValueOption {
 	return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: value}, AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD}
 }
 
-// TestRequestHeaders: a route's header mutations are sent with each attempt, whoever makes it, also
-// with HTTP filters and sessions. RPCs that applications make with the same context do not have them.
+// TestRequestHeaders: a route's header mutations are sent with each attempt, made by gRPC or by our
+// interceptors, also with HTTP filters and sessions. RPCs that applications make with the same
+// context do not have them.
 func TestRequestHeaders(t *testing.T) {
 	perTry := func(r *routev3.Route) *routev3.Route {
 		r = retried(r, 1)

@@ -16,8 +16,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// healthBackend starts a backend whose health service says the same for ever, and
-// counts those who ask.
+// healthBackend starts a backend whose health service always reports the same status, and counts
+// the watches.
 func healthBackend(t *testing.T, status healthpb.HealthCheckResponse_ServingStatus) (b *xdstest.Backend, watches *atomic.Int64) {
 	watches = new(atomic.Int64)
 	b = xdstest.NewBackends(t, 1, xdstest.BackendOptions{Server: []grpc.ServerOption{

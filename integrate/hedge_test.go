@@ -110,8 +110,8 @@ func TestHedgedFailure(t *testing.T) {
 }
 
 // TestHedgedLosers: attempts that are canceled because another one was faster are reported as
-// issued, and neither as successes nor as failures; no endpoint is ejected for them, and
-// least latency avoids the slow endpoint all the same. So it is whoever picks.
+// issued, and neither as successes nor as failures; no endpoint is ejected for them, and least
+// latency avoids the slow endpoint all the same. That holds for every picker.
 func TestHedgedLosers(t *testing.T) {
 	for name, policy := range map[string][]testplane.ClusterOption{
 		"ROUND_ROBIN":   nil,

@@ -76,8 +76,8 @@ func init() {
 	})
 }
 
-// TestOnFinishOfHTTPFilter: OnFinish that a filter adds to an RPC is called once, whoever makes
-// the attempts, and beside that of the application (A39).
+// TestOnFinishOfHTTPFilter: OnFinish that a filter adds to an RPC is called once, whether gRPC or
+// an interceptor makes the attempts, and in addition to the application's OnFinish (A39).
 func TestOnFinishOfHTTPFilter(t *testing.T) {
 	for name, route := range map[string]*routev3.Route{
 		"no retries":             xdstest.Route("", target),

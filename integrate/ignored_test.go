@@ -19,9 +19,9 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// TestIgnoredIsLogged: what listener, routes and clusters ask for and nobody does is logged
-// once, and in status and explanations while it is so; other updates do not repeat it, and a
-// configuration without it says nothing.
+// TestIgnoredIsLogged: settings of listener, routes and clusters that are ignored are logged once,
+// and shown in status and explanations while they are configured; other updates do not log them
+// again, and a configuration without them logs nothing.
 func TestIgnoredIsLogged(t *testing.T) {
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})

@@ -15,10 +15,10 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// TestLogger: the lines of a channel go to its Logger, with target, node and cluster: that
-// its RPCs fail, that it fails over and back, that the target fails, each at its level and
-// once in a minute; and so do those of its XdsClient. A Logger may ask for the status of
-// channels, since no lock is held.
+// TestLogger: the lines of a channel go to its Logger, with target, node and cluster: RPCs that
+// fail, failover and return, failure of the target, each at its level and once in a minute; and so
+// do the lines of its XdsClient. A Logger may ask for the status of channels, since no lock is
+// held.
 func TestLogger(t *testing.T) {
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
 	backends[0].Stop()

@@ -88,8 +88,8 @@ var logIncidents = map[string]struct {
 }
 
 // TestLogPairsOfChannels checks that the log has a line for the beginning and the end of each
-// condition of channels that failures.md lists, with what an operator needs, and one more of each
-// if it repeats.
+// condition of channels that failures.md lists, with the attributes that an operator needs, and one
+// more of each if it repeats.
 func TestLogPairsOfChannels(t *testing.T) {
 	pairs := kit.LogPairs(t, "docs/failures.md", "TestLogPairsOfChannels")
 	for message := range logIncidents {

@@ -99,7 +99,7 @@ func checkOutlierDetection(t *testing.T, b *bubble) {
 	if took > 2*interval+slack {
 		t.Errorf("ejected after %v, want %v at most", took, 2*interval)
 	}
-	// Who is ejected returns with the first interval that ends after its time.
+	// An ejected endpoint returns with the first interval that ends after its time.
 	if away < baseTime-slack || away > baseTime+interval+slack {
 		t.Errorf("away for %v, want %v to %v", away, baseTime, baseTime+interval)
 	}

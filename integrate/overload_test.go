@@ -21,7 +21,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// A queue is a server that does one RPC after the other, also those that nobody waits for
+// A queue is a server that does one RPC after the other, including RPCs whose client does not wait
 // any more.
 type queue struct {
 	mu   sync.Mutex
@@ -46,7 +46,7 @@ func (q *queue) serve(need time.Duration) grpc.UnaryServerInterceptor {
 
 // An overload is the result of one.
 type overload struct {
-	goodput  float64       // RPCs that succeed while it lasts, of what the servers can do
+	goodput  float64       // RPCs that succeed while it lasts, as a share of the servers' capacity
 	recovery time.Duration // from its end to that of the last RPC which fails
 }
 
@@ -55,8 +55,8 @@ const (
 	overloadDeadline = 500 * time.Millisecond
 )
 
-// runOverload asks two servers for half of what they can do, then for twice what they can do for 10 s,
-// and for half again.
+// runOverload sends half of the capacity of two servers, then twice their capacity for 10 s, and
+// half again.
 func runOverload(t *testing.T, change func(*xdstest.Resources)) (out overload) {
 	synctest.Test(t, func(t *testing.T) {
 		net := xdstest.NewNetwork()

@@ -125,8 +125,8 @@ func checkSlowGetsFew(t *testing.T, cc *grpc.ClientConn, backends []*xdstest.Bac
 }
 
 // TestLeastRequestShare: of 20 backends one becomes 50 ms slower, and gets few of the RPCs from
-// then on (issue 6). Without an RPC in flight it is as good as any, so that one of 20 RPCs goes
-// there, and of those that follow next to none for 50 ms: of 1500 RPCs in a second 1.05 %.
+// then on. Without an RPC in flight it is as good as any, so that one of 20 RPCs is sent to it, and
+// next to none of the following RPCs for 50 ms: of 1500 RPCs in a second 1.05 %.
 func TestLeastRequestShare(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends, control := b.backends(20), b.control()

@@ -48,10 +48,10 @@ func (l acceptCounter) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// TestReconnectOnTLSChange (T-SEC-1): RPCs go on, and none fails, while the names that a
-// cluster accepts change: to one that the server has not, which leaves the connections as
-// they are, and is logged once, and to one that it has, for which they are made anew.
-// An RPC that began on an old connection ends there.
+// TestReconnectOnTLSChange (T-SEC-1): RPCs go on, and none fails, while the names that a cluster
+// accepts change. A name that the server does not have leaves the connections as they are, and is
+// logged once. For a name that the server has, new connections replace the old ones. An RPC that
+// began on an old connection ends there.
 func TestReconnectOnTLSChange(t *testing.T) {
 	ca := tlstest.NewCA(t, "ca")
 	var conns atomic.Int64

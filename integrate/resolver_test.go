@@ -36,9 +36,9 @@ func (cc *stateCC) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 	return &serviceconfig.ParseResult{}
 }
 
-// TestResolverState: what gRPC hears of the resolver (D7) is the LB policy's name
-// (A27-RES-5), a way for that to find the XdsClient (A27-RES-7), and no addresses
-// (A27-RES-6); at once, since the XdsClient is there from then on (A27-RES-3).
+// TestResolverState: the resolver's state (D7) has the LB policy's name (A27-RES-5), an attribute
+// from which the policy gets the XdsClient (A27-RES-7), and no addresses (A27-RES-6); it is sent at
+// once, since the XdsClient is there from then on (A27-RES-3).
 func TestResolverState(t *testing.T) {
 	b, err := NewBuilder(Config{Linger: -1, Bootstrap: []byte(`{"xds_servers": [{"server_uri": "passthrough:///nowhere", "channel_creds": [{"type": "insecure"}]}]}`)})
 	if err != nil {

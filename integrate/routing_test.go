@@ -32,8 +32,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// The tests of this file run with DialOptions, which are what NewClient installs,
-// and with a resolver alone, whose channels lack what DialOptions says they lack.
+// The tests of this file run with DialOptions, which NewClient installs, and with a resolver alone.
+// Channels with a resolver alone lack the features that the comment of DialOptions lists.
 
 // ways are the two ways to make a channel.
 var ways = []struct {
@@ -102,9 +102,9 @@ func rpcs(t testing.TB, cc *grpc.ClientConn, n int, outcome func(err error, took
 	wg.Wait()
 }
 
-// near reports whether k of n is what a chance of p makes likely: within seven standard
-// deviations or so, also where these are not a normal distribution's. By Chernoff's bound
-// it is not in one of 10¹¹ cases.
+// near reports whether k of n is likely for a probability of p: within seven standard deviations or
+// so, also where these are not a normal distribution's. By Chernoff's bound it is not in one of
+// 10¹¹ cases.
 func near(k, n uint64, p float64) bool {
 	apart := func(a, b float64) float64 {
 		if a == 0 {
@@ -186,9 +186,8 @@ func limited(r *routev3.Route, d time.Duration) *routev3.Route {
 	return r
 }
 
-// TestRouteTimeout: a route's timeout ends unary RPCs and streams, and those of
-// other routes go on (A31). Without interceptors it does only if the route is one
-// that a service config can express.
+// TestRouteTimeout: a route's timeout ends unary RPCs and streams, and RPCs of other routes go on
+// (A31). Without interceptors it does only if the route is one that a service config can express.
 func TestRouteTimeout(t *testing.T) {
 	const limit = 50 * time.Millisecond
 	const calls = "/grpc.testing.TestService/"
@@ -240,7 +239,7 @@ func TestRouteTimeout(t *testing.T) {
 	}
 }
 
-// streamEnds returns with what a stream ends that is answered with nothing.
+// streamEnds returns the error of a stream whose server sends no message.
 func streamEnds(t *testing.T, client testgrpc.TestServiceClient, ctx context.Context) error {
 	t.Helper()
 	stream, err := client.FullDuplexCall(ctx)
@@ -303,8 +302,8 @@ func TestRouteRetry(t *testing.T) {
 	})
 }
 
-// TestFaultPercentages: of the RPCs that many are aborted, or delayed, as the
-// listener's filter says, and none without interceptors (A33).
+// TestFaultPercentages: the configured percentage of the RPCs is aborted, or delayed, according to
+// the listener's filter, and none without interceptors (A33).
 func TestFaultPercentages(t *testing.T) {
 	const delay = time.Second
 	delaying := &faultv3.HTTPFault{Delay: &faultcommonv3.FaultDelay{

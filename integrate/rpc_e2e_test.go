@@ -227,9 +227,8 @@ func TestRetriesAreSeen(t *testing.T) {
 	}
 }
 
-// TestRetriesDoNotMultiply: an RPC is made as often as its route says, also if the
-// service config has the same retries for another route that names the same RPCs
-// (A44).
+// TestRetriesDoNotMultiply: the number of attempts is the route's, also if the service config has
+// the same retries for another route that names the same RPCs (A44).
 func TestRetriesDoNotMultiply(t *testing.T) {
 	const method = "/grpc.testing.TestService/UnaryCall"
 	path := func(m *routev3.RouteMatch) *routev3.Route {
@@ -377,8 +376,8 @@ func (c fetchedToken) GetRequestMetadata(ctx context.Context, _ ...string) (map[
 
 func (fetchedToken) RequireTransportSecurity() bool { return false }
 
-// TestPreviousAttemptsHeader: grpc-previous-rpc-attempts is a header of the attempts at a
-// retried RPC, beside those of its credentials, and not of the RPCs that are made for them (A6).
+// TestPreviousAttemptsHeader: grpc-previous-rpc-attempts is a header of the attempts at a retried
+// RPC, beside the headers of its credentials, and not of the RPCs that the credentials make (A6).
 func TestPreviousAttemptsHeader(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string][]string{}

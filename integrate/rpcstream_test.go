@@ -64,8 +64,8 @@ func TestHeaderWhileReceiving(t *testing.T) {
 	})
 }
 
-// TestCloseEndsAbandonedStream: a stream that has no headers and that nobody reads ends with
-// its channel, at its first attempt and at a retry, whose place in the cluster's max_retries
+// TestCloseEndsAbandonedStream: a stream without headers that the application does not read ends
+// with its channel, at its first attempt and at a retry, whose place in the cluster's max_retries
 // another channel can have then.
 func TestCloseEndsAbandonedStream(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

@@ -78,8 +78,8 @@ func TestNewClientOfConfig(t *testing.T) {
 	}
 }
 
-// TestBuilderHasOneScheme: a builder of NewBuilder, which serves scheme xds, does not
-// serve scheme xdslb, and the channel says so.
+// TestBuilderHasOneScheme: a builder of NewBuilder, which serves scheme xds, does not serve scheme
+// xdslb: an RPC fails, and the log names the remedy.
 func TestBuilderHasOneScheme(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
@@ -98,8 +98,8 @@ func TestBuilderHasOneScheme(t *testing.T) {
 	logs.WantOne(t, "scheme xdslb", "integrate.NewBuilder", "integrate.DialOptions")
 }
 
-// TestResolverOfOthers: a channel that has our interceptors, and for scheme xds the
-// resolver of another package, says so once, and its RPCs pass.
+// TestResolverOfOthers: a channel that has our interceptors, and the resolver of another package
+// for scheme xds, logs that once, and its RPCs pass.
 func TestResolverOfOthers(t *testing.T) {
 	theirs := manual.NewBuilderWithScheme("xds")
 	theirs.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0].Addr().String()}}})

@@ -174,9 +174,9 @@ func TestSessionsSpread(t *testing.T) {
 	}
 }
 
-// TestSessionDraining: an endpoint that drains gets no RPC but those of its
-// sessions, and those only if override_host_status says so; else they get another
-// endpoint and its cookie. So they do when it is gone (A55, A27-CLA-8).
+// TestSessionDraining: an endpoint that drains gets only RPCs of its sessions, and only if
+// override_host_status includes DRAINING; otherwise they get another endpoint and its cookie. So
+// they do when it is removed (A55, A27-CLA-8).
 func TestSessionDraining(t *testing.T) {
 	for _, draining := range []bool{true, false} {
 		backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
@@ -219,7 +219,7 @@ func TestSessionRoutes(t *testing.T) {
 		res := clusters(backends, nil, r)
 		res.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "session", sticky(t, path)))
 		set(t, control, res)
-		nodes++ // another XdsClient, that has not heard of what was served before
+		nodes++ // another XdsClient, which has not received the earlier resources
 		return dial(t, control.Bootstrap(fmt.Sprint(nodes)))
 	}
 	cc := serve("", split)

@@ -47,9 +47,9 @@ func eventsLike(s report.TargetStatus, texts ...string) (found []string) {
 	return found
 }
 
-// TestStatus: a channel that has failed over says so, with the state of each priority and
-// what is wrong with it, what each resource is at, and what has happened; and says what is
-// refused of a later configuration, which does not come into force.
+// TestStatus: the status of a channel that has failed over has the state and error of each
+// priority, the version of each resource, and the events. It also has the error of a later
+// configuration that is rejected and does not take effect.
 func TestStatus(t *testing.T) {
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
@@ -98,7 +98,7 @@ func TestStatus(t *testing.T) {
 		{"ConfigurationApplied", "routes, +1 clusters, +3 endpoints"}, {"PriorityChanged", "priority 0 to 1"},
 		{"ConnectionFailed", nobody.Addr.String(), "refused"}, {"Accepted", `ClusterLoadAssignment "` + target},
 	} {
-		// Attempts to connect go on, and those after the failover are another event.
+		// Attempts to connect go on, and attempts after the failover are another event.
 		if found := eventsLike(s, texts...); len(found) == 0 || len(found) > 1 && texts[0] != "ConnectionFailed" {
 			t.Errorf("%d events say %q, want 1, of %v", len(found), texts, s.Events)
 		}
@@ -130,9 +130,9 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusOfWhatIsNot: the status of a channel that is idle says so, and leaves it idle;
-// that of one whose resolver is another package's fails; that of one without interceptors
-// says what it lacks; that of one that cannot be served says why.
+// TestStatusOfWhatIsNot: the status of an idle channel is IDLE, and leaves the channel idle; the
+// status of a channel with the resolver of another package fails; without interceptors, the status
+// lists the missing features; the status of a channel that cannot be served has the cause.
 func TestStatusOfWhatIsNot(t *testing.T) {
 	control := xdstest.New(t, xdstest.Options{})
 	cc := dial(t, control.Bootstrap("n"))

@@ -21,10 +21,9 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// TestTimeoutTable is A31's table of ten rows: what is left of the caller's
-// deadline, for a route whose timeout gRPC's service config has, and for one whose
-// timeout interceptors apply. Where the table says max_stream_duration it is the
-// route's or else the listener's.
+// TestTimeoutTable is A31's table of ten rows: the remaining time of the caller's deadline, for a
+// route whose timeout gRPC's service config has, and for one whose timeout interceptors apply.
+// Where the table has max_stream_duration it is the route's or else the listener's.
 func TestTimeoutTable(t *testing.T) { inBubble(t, checkTimeoutTable) }
 
 func checkTimeoutTable(t *testing.T, b *bubble) {
@@ -79,8 +78,8 @@ func checkTimeoutTable(t *testing.T, b *bubble) {
 	}
 }
 
-// effective returns what an RPC's deadline comes to: that of its context when it
-// gets past the interceptors, or the method config's timeout if that is less.
+// effective returns an RPC's effective deadline: the deadline of its context after the
+// interceptors, or the method config's timeout if that is less.
 func effective(t *testing.T, cc *grpc.ClientConn, method string, deadline time.Duration) time.Duration {
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "x", "y")
 	if deadline > 0 {

@@ -34,9 +34,9 @@ func previousHosts(r *routev3.Route) *routev3.Route {
 	return r
 }
 
-// TestRetryElsewhere: with previous_hosts, and without it if the policy compares latencies, an attempt goes to an endpoint that was not
-// tried, under every policy, whoever makes it, and whatever the endpoints weigh; to a
-// tried one if there are no others.
+// TestRetryElsewhere: with previous_hosts, and without it if the policy compares latencies, an
+// attempt goes to an endpoint that was not tried, under every policy, by gRPC or by an interceptor,
+// and whatever the endpoints weigh; to a tried one if there are no others.
 func TestRetryElsewhere(t *testing.T) {
 	for name, opts := range map[string][]testplane.ClusterOption{
 		"ROUND_ROBIN":   nil,

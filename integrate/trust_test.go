@@ -19,9 +19,9 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// TestCredentialsStay (LB-SEC-1, T-SEC-1): a channel that does not use xDS credentials
-// secures its connections as the application said, whatever a cluster says about TLS:
-// nothing turns TLS on where it is off, or off where it is on.
+// TestCredentialsStay (LB-SEC-1, T-SEC-1): a channel that does not use xDS credentials secures its
+// connections with the application's credentials, whatever TLS settings a cluster has: nothing
+// turns TLS on where it is off, or off where it is on.
 func TestCredentialsStay(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})

@@ -26,8 +26,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// The tests of this file are about what a channel does not do, or not yet, and how
-// users get to know (D15).
+// The tests of this file are about features that a channel does not apply, or not yet, and how
+// users are notified (D15).
 
 // withoutInterceptors is a channel of a name, made by somebody who has the resolver
 // only.
@@ -45,9 +45,9 @@ func withoutInterceptors(t *testing.T, bootstrap []byte, name string) *grpc.Clie
 	return cc
 }
 
-// TestMissingInterceptorsAreLogged: a channel without interceptors says once for its
-// target what its configuration asks for in vain, and what to do; channels that have
-// them, and configurations that lack nothing, say nothing.
+// TestMissingInterceptorsAreLogged: a channel without interceptors logs once for its target the
+// features of its configuration that need them, and the remedy; channels that have them, and
+// configurations that need none, log nothing.
 func TestMissingInterceptorsAreLogged(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
@@ -168,8 +168,8 @@ func withInterceptors(t *testing.T, bootstrap []byte, name string) *grpc.ClientC
 	return cc
 }
 
-// TestWaitSaysWhatFor: an RPC whose deadline comes before the first configuration
-// says which resource is missing and who should send it.
+// TestWaitSaysWhatFor: if the deadline of an RPC expires before the first configuration, its error
+// names the missing resource and the server.
 func TestWaitSaysWhatFor(t *testing.T) {
 	inBubble(t, checkWaitSaysWhatFor)
 }

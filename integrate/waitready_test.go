@@ -23,8 +23,8 @@ import (
 
 const emptyCall = "/grpc.testing.TestService/EmptyCall"
 
-// TestWaitReadySaysWhatIsMissing: when its context ends, WaitReady says what RPCs lack,
-// whatever that is.
+// TestWaitReadySaysWhatIsMissing: when its context ends, the error of WaitReady names the missing
+// resource, route or endpoint.
 func TestWaitReadySaysWhatIsMissing(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -61,9 +61,9 @@ func TestWaitReadySaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestWaitReady: WaitReady returns once what was missing is there, be that the first
-// resources, a route or a backend, and RPCs are sent then; headers count, and of a route
-// with several clusters all do. It counts as an RPC nowhere.
+// TestWaitReady: WaitReady returns once nothing is missing any more, be that the first resources, a
+// route or a backend, and RPCs are sent then. It matches the headers of its context, and waits for
+// all clusters of a route. It is not counted as an RPC.
 func TestWaitReady(t *testing.T) {
 	for _, policy := range []testplane.ClusterOption{func(*clusterv3.Cluster) {}, testplane.RingHash(8, 8)} {
 		control := xdstest.New(t, xdstest.Options{})

@@ -43,8 +43,8 @@ func shop(t testing.TB) WhatIf {
 	}
 }
 
-// TestExplainText: the text of an explanation is what testdata/explain.golden has, in lines
-// of 80 columns, and JSON carries all that the text says.
+// TestExplainText: the text of an explanation equals testdata/explain.golden, in lines of 80
+// columns, and JSON has all parts of the text.
 func TestExplainText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := metadata.AppendToOutgoingContext(context.Background(), "X-User", "bob")
@@ -81,8 +81,8 @@ func TestExplainText(t *testing.T) {
 	})
 }
 
-// TestExplainWhatIfResources: resources are found wherever they are in a file, and what is
-// wrong with it is an error that says where.
+// TestExplainWhatIfResources: resources are found wherever they are in a file, and errors of a
+// resource name its place.
 func TestExplainWhatIfResources(t *testing.T) {
 	const (
 		listener = `{"@type":"type.googleapis.com/envoy.config.listener.v3.Listener","name":"a","apiListener":{"apiListener":{` +
@@ -218,8 +218,8 @@ func TestPickWhatIf(t *testing.T) {
 	}
 }
 
-// TestWhatIfBootstrap checks what resources of a file take from a bootstrap: the locality of
-// the node, by which zone-aware routing goes, and the certificate providers. No server of the
+// TestWhatIfBootstrap checks which parts of a bootstrap the resources of a file use: the locality
+// of the node, which zone-aware routing needs, and the certificate providers. No server of the
 // bootstrap is connected to.
 func TestWhatIfBootstrap(t *testing.T) {
 	const fleet = `{"clusterName":"fleet","endpoints":[{"locality":{"zone":"a"},"loadBalancingWeight":1,"lbEndpoints":[` +

@@ -128,7 +128,7 @@ func TestZoneAwareRouting(t *testing.T) {
 			}
 		}
 	}
-	// What the channels go by is exact.
+	// The shares that the channels use are exact.
 	if away2 > .175 || math.Abs(away2-1./6) > 1e-6 {
 		t.Errorf("%.2f %% of the RPCs are to leave their zone, want 16.67 %%", 100*away2)
 	}
@@ -137,7 +137,8 @@ func TestZoneAwareRouting(t *testing.T) {
 			t.Errorf("the servers of zones are to get %v", exact)
 		}
 	}
-	// What they did is within seven deviations of that: a third of the RPCs of zone a is drawn.
+	// The measured counts are within seven deviations of that: a third of the RPCs of zone a is
+	// drawn.
 	within := 7 * .5 * math.Sqrt(2./9/float64(5*perClient))
 	total := float64(away[0]+away[1]+away[2]) / float64(calls)
 	if total > 1./6+within || away[1] > 0 || away[2] > 0 {
@@ -160,8 +161,8 @@ func equalParts(zones []report.ZoneStatus) bool {
 	return true
 }
 
-// A channel without LocalCluster balances zone-aware clusters as it did, and says so: once
-// in the log, in its status, and in explanations.
+// A channel without LocalCluster does not balance zone-aware clusters by zones, and reports that:
+// once in the log, in its status, and in explanations.
 func TestZonesNotKnown(t *testing.T) {
 	backends := xdstest.NewBackends(t, 6, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
@@ -194,7 +195,7 @@ func TestZonesNotKnown(t *testing.T) {
 			t.Errorf("explanation lacks %q:\n%s", want, x)
 		}
 	}
-	push(3) // the cluster changes, and what is wrong does not
+	push(3) // the cluster changes, and the cause of the error does not
 	kit.WaitFor(t, "RPCs at all servers", func() bool {
 		if _, err := call(t, cc); err != nil {
 			t.Fatal(err)
@@ -264,7 +265,7 @@ func TestZonesFollowTheFleet(t *testing.T) {
 		push(step.fleet...)
 		kit.WaitFor(t, fmt.Sprintf("zones by a fleet of %v", step.fleet), func() bool { return strings.Contains(share(), step.want) })
 	}
-	// An endpoint that nobody wants for its zone is told apart from one that is down.
+	// An endpoint that gets no RPCs because of its zone is distinguished from one that is down.
 	x, err := integrate.Explain(context.Background(), cc, "/s/m")
 	if err != nil {
 		t.Fatal(err)
