@@ -232,7 +232,7 @@ func TestHTTPFilterRefused(t *testing.T) {
 			defer cancel()
 			err := control.Wait(ctx, func() bool { return control.Stats(tt.typ).NACKs > 0 })
 			if detail := control.Stats(tt.typ).LastError; err != nil || !strings.Contains(detail, tt.want) {
-				t.Errorf("NACK %q, %v; want one that says %q", detail, err, tt.want)
+				t.Errorf("NACK %q, %v; want one that contains %q", detail, err, tt.want)
 			}
 		})
 	}

@@ -34,16 +34,7 @@ var plain = []string{
 
 // plainTests lists the directories whose tests must be in plain English too. Subdirectories are
 // included.
-var plainTests = []string{
-	"bench", "edf", "fuzz", "picker", "ringhash", "xds", "integrate/attemptlabels", "integrate/cmd",
-	"integrate/dashboards", "integrate/debug", "integrate/examples", "integrate/kubernetes", "integrate/probe", "integrate/report",
-	"integrate/stockmetrics",
-	"integrate/internal/balancer/modeltest", "integrate/internal/channelmetrics", "integrate/internal/compare", "integrate/internal/counters",
-	"integrate/internal/diagnosis", "integrate/internal/explain", "integrate/internal/link", "integrate/internal/metadatautil",
-	"integrate/internal/methodconfig", "integrate/internal/metric", "integrate/internal/offline", "integrate/internal/orcaweight",
-	"integrate/internal/outlier", "integrate/internal/rollout", "integrate/internal/rpc", "integrate/internal/sanitize",
-	"integrate/internal/serial", "integrate/internal/statustext", "integrate/internal/weights", "integrate/internal/xdstls",
-}
+var plainTests = []string{"bench", "edf", "fuzz", "integrate", "picker", "ringhash", "xds"}
 
 // unclear matches forms that grpc-go and the standard library do not use: sentences that start
 // with a relative clause, words that have a clearer synonym, and private words for RPCs and events.

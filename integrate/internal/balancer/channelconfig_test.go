@@ -14,9 +14,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// TestSubset: a channel connects to as many endpoints of a priority as the
-// policy says, of all localities together, and to the same ones after an
-// update; another channel has others (A68).
+// TestSubset: a channel connects to the policy's number of endpoints of a priority, of all
+// localities together, and to the same ones after an update; another channel has others (A68).
 func TestSubset(t *testing.T) {
 	numbers := func(from, n int) (out []int) {
 		for i := range n {
@@ -113,7 +112,7 @@ func TestIgnoreEndpointWeights(t *testing.T) {
 	for _, tt := range []struct {
 		ignore bool
 		policy picker.Policy
-		within int // what chance may make of the shares: seven deviations
+		within int // random variation of the shares: seven deviations
 	}{
 		{false, picker.Policy{}, 0},
 		{true, picker.Policy{}, 0},

@@ -27,10 +27,9 @@ import (
 // breakerOf returns the circuit breaker of the only cluster.
 func breakerOf(b *testLB) *picker.Breaker { return b.clusters["c"].leaves[0].breaker.Breaker }
 
-// TestCustomSeesEndpoints: a custom policy sees the endpoints of its group, not
-// those that are drained, with locality, weights, host name and metadata; one
-// child for each locality under wrr_locality (A52-W-1, A52-W-3), one for all
-// without.
+// TestCustomSeesEndpoints: a custom policy sees the endpoints of its group except drained ones,
+// with locality, weights, host name and metadata; one child for each locality under wrr_locality
+// (A52-W-1, A52-W-3), one for all without.
 func TestCustomSeesEndpoints(t *testing.T) {
 	list := eps(1, 2, 3)
 	list[0].Weight = 3
@@ -127,9 +126,8 @@ func TestCustomPicks(t *testing.T) {
 	}
 }
 
-// TestCustomUpdateInPlace: a change of the configuration, of endpoints or of
-// weights reaches the child that there is, and connections stay (A52-W-4). What
-// is the same is not passed on.
+// TestCustomUpdateInPlace: a change of the configuration, of endpoints or of weights is passed to
+// the existing child, and connections stay (A52-W-4). An update without a change is not passed on.
 func TestCustomUpdateInPlace(t *testing.T) {
 	built()
 	b, cc := newTestLB(t, Config{})
@@ -292,8 +290,8 @@ func TestCustomMoves(t *testing.T) {
 	}
 }
 
-// TestCustomPriorities is A56 with children: those of a lower priority are built
-// when the higher one has failed, kept while it is back, and closed in the end.
+// TestCustomPriorities is A56 with children: children of a lower priority are built when the higher
+// one has failed, kept while it is back, and closed in the end.
 func TestCustomPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		built()
@@ -357,8 +355,8 @@ func reportState(s *stub, state connectivity.State, err error) {
 	s.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: base.NewErrPicker(err)})
 }
 
-// TestCustomOtherAddress: a child may connect to addresses of its own. What is
-// picked there is counted at the locality and passes the breaker like any other.
+// TestCustomOtherAddress: a child may connect to addresses of its own. An RPC to such an address is
+// counted at the locality and passes the breaker like any other.
 func TestCustomOtherAddress(t *testing.T) {
 	built()
 	b, cc := newTestLB(t, Config{})

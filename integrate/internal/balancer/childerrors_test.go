@@ -18,9 +18,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// TestCustomErrors: what a child's picker says reaches gRPC: statuses are final,
-// other errors fail RPCs that do not wait, and RPCs that wait have another look
-// when there is another picker, also one in the same state.
+// TestCustomErrors: gRPC gets the errors of a child's picker: statuses are final, other errors fail
+// RPCs that do not wait, and RPCs that wait are picked again when there is another picker, also one
+// in the same state.
 func TestCustomErrors(t *testing.T) {
 	built()
 	b, cc := newTestLB(t, Config{})

@@ -59,7 +59,7 @@ type stubConfig struct {
 	Lazy bool
 }
 
-// stubs are those that were built and not looked at.
+// stubs are the stubs that were built since the last call of built.
 var stubs struct {
 	mu    sync.Mutex
 	built []*stub

@@ -25,9 +25,9 @@ func weighed(c *picker.Cluster) *picker.Cluster {
 	return c
 }
 
-// TestReports: weights follow what endpoints report at the end of RPCs, from the end
-// of the blackout period on, at each update period, until they expire; one that is
-// unknown counts as the mean (A58, T-WRR-3).
+// TestReports: weights follow the load reports of endpoints at the end of RPCs, from the end of the
+// blackout period on, at each update period, until they expire; an unknown weight counts as the
+// mean (A58, T-WRR-3).
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
@@ -61,10 +61,9 @@ func TestReports(t *testing.T) {
 	})
 }
 
-// TestUnreportedErrors: a backend that refuses RPCs at once, uses next to no CPU for that
-// and reports no errors gets no more than its fair share, and less once the client has seen
-// enough of it; errors that speak of the request change nothing; a new connection begins
-// anew.
+// TestUnreportedErrors: a backend that refuses RPCs at once, uses next to no CPU for that and
+// reports no errors gets no more than its fair share, and less once the client has counted enough
+// errors; errors that the request causes change nothing; a new connection resets the counts.
 func TestUnreportedErrors(t *testing.T) {
 	for code, want := range map[codes.Code][]float64{
 		codes.Unavailable: {1 / 1.02, 1 / 0.5, 1 / 0.5},
@@ -214,9 +213,8 @@ func TestUpdatePeriodEmpty(t *testing.T) {
 	})
 }
 
-// TestOutOfBand: the stream of reports is there while the connection is READY and the
-// policy wants it, one on each connection, and is made anew if the period changes;
-// reports of RPCs do not count then (A58).
+// TestOutOfBand: each connection has one stream of reports while it is READY and the policy wants
+// it. A new stream replaces it if the period changes; reports of RPCs do not count then (A58).
 func TestOutOfBand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})

@@ -42,8 +42,8 @@ func TestOneClusterChangesAlone(t *testing.T) {
 	copy(b.list.all, all) // for the end
 }
 
-// TestClustersFollow: whatever configurations come, each cluster has what the latest says of
-// it, as the channel has it, and one that it says nothing new of stays as it is.
+// TestClustersFollow: after any sequence of configurations, each cluster has the latest
+// configuration of the channel, and a cluster whose configuration did not change stays as it is.
 func TestClustersFollow(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -93,8 +93,8 @@ func someClusters(rng *rand.Rand, old []*picker.Cluster) []*picker.Cluster {
 	return next
 }
 
-// checkClusters compares the channel's clusters with those it was sent; before is what each
-// was made into by the configuration before.
+// checkClusters compares the channel's clusters with the sent ones; before maps each sent cluster
+// to the channel's form of it under the previous configuration.
 func checkClusters(t *testing.T, b *testLB, sent []*picker.Cluster, before map[*picker.Cluster]*picker.Cluster, when string) {
 	t.Helper()
 	if len(b.list.all) != len(sent) || len(b.clusters) != len(sent) || len(b.cfg.Clusters) != len(sent) {

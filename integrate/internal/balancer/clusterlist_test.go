@@ -9,8 +9,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// TestClusterListForgets: what was published of a cluster that has left the list does not
-// count in the channel's state.
+// TestClusterListForgets: the published state of a cluster that has left the list does not count in
+// the channel's state.
 func TestClusterListForgets(t *testing.T) {
 	stays, goes := &cluster{}, &cluster{}
 	publish := func(l *clusterList, status map[*cluster]picker.Connectivity) {

@@ -10,10 +10,10 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// TestNoChurn is the connection invariant over random updates: whatever moves between localities and priorities, is reordered,
-// reweighted, drained, added or removed, an endpoint that is in the old and
-// the new configuration keeps its connection; those that are gone are closed,
-// and none is opened twice.
+// TestNoChurn is the connection invariant over random updates: however endpoints move between
+// localities and priorities, or are reordered, reweighted, drained, added or removed, an endpoint
+// that is in the old and the new configuration keeps its connection; removed ones are closed, and
+// none is opened twice.
 func TestNoChurn(t *testing.T) {
 	steps := 100_000
 	if testing.Short() {

@@ -88,7 +88,7 @@ func TestUndrain(t *testing.T) {
 		list := endpoints(health)
 		b.Update(configOf(clusterOf("c", prio(list[0]), prio(list[1]))))
 		if health == picker.Draining {
-			cc.conn(t, 1).to(failure) // priority 1 has its turn, and nobody
+			cc.conn(t, 1).to(failure) // priority 1 is next, and its only endpoint is draining
 		}
 		b.flush()
 	}

@@ -123,8 +123,8 @@ func TestExplainOut(t *testing.T) {
 	}
 }
 
-// TestExplainUnhealthy: what EDS calls unhealthy is named with its health, and so is what
-// drains. Both are why an endpoint gets nothing.
+// TestExplainUnhealthy: an endpoint that EDS reports as unhealthy is named with its health, and so
+// is a draining one. Both states are reasons for an endpoint to get no RPCs.
 func TestExplainUnhealthy(t *testing.T) {
 	for _, left := range [][]picker.Endpoint{eps(1, 2), nil} {
 		c := clusterOf("c", prio(left))

@@ -25,7 +25,7 @@ type hashless struct {
 	ends    []func()
 }
 
-// begin makes RPCs, of which those that find no connection wait.
+// begin makes RPCs. RPCs that find no connection wait.
 func (h *hashless) begin(t *testing.T, n int) {
 	for range n {
 		ctx, end := context.WithCancel(t.Context())
@@ -62,9 +62,9 @@ func (h *hashless) end() {
 	}
 }
 
-// TestLazyRingHashless: an RPC that has nothing to hash waits for one connection, that of the
-// endpoint which its random hash leads to, and connects no other (A42, T-RING-6). What it is
-// known by ends with it.
+// TestLazyRingHashless: an RPC that has nothing to hash waits for the connection of the endpoint
+// which its random hash leads to, and connects no other (A42, T-RING-6). The state of the RPC is
+// deleted when it ends.
 func TestLazyRingHashless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
@@ -107,8 +107,8 @@ func TestLazyRingHashless(t *testing.T) {
 	})
 }
 
-// ringShares returns which part of a ring of ring's size endpoints have, which is about what
-// they weigh.
+// ringShares returns the share of each endpoint in a ring of ring's size, which is about its share
+// of the weights.
 func ringShares(t *testing.T, list []picker.Endpoint) []float64 {
 	var hosts []ringhash.Host
 	for _, e := range list {
@@ -126,9 +126,9 @@ func ringShares(t *testing.T, list []picker.Endpoint) []float64 {
 	return shares
 }
 
-// TestHashlessShares: from the first RPC on those that have nothing to hash are shared by the
-// weights of the endpoints, though some come up before others. One endpoint that does not
-// answer holds up its own share and nothing else (A42).
+// TestHashlessShares: from the first RPC on, RPCs that have nothing to hash are shared by the
+// weights of the endpoints, though some connect before others. One endpoint that does not answer
+// delays its own share and nothing else (A42).
 func TestHashlessShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})

@@ -46,8 +46,8 @@ func endpointNamed(t testing.TB, s *report.TargetStatus, address string) *report
 	return nil
 }
 
-// TestInspect: what is said of the endpoints of each priority agrees with where picks go,
-// and the picks are counted.
+// TestInspect: the status of the endpoints of each priority agrees with the picks, and the picks
+// are counted.
 func TestInspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
@@ -79,7 +79,7 @@ func TestInspect(t *testing.T) {
 		if l := s.Clusters[0].Leaves[0].Priorities[0].Localities[0]; math.Abs(l.Share-1) > 1e-9 || s.Watched.IsZero() {
 			t.Errorf("the locality is %+v, watched since %v", l, s.Watched)
 		}
-		b.load(t, 40, 1) // 40 RPCs, of which those to endpoint 1 fail
+		b.load(t, 40, 1) // 40 RPCs; the RPCs to endpoint 1 fail
 		s = b.inspected()
 		if one, two := endpointNamed(t, s, addr(1).String()), endpointNamed(t, s, addr(2).String()); one.OK != 0 || one.FailedRPCs != 10 || two.OK != 30 || two.FailedRPCs != 0 {
 			t.Errorf("of 40 RPCs are counted %+v and %+v, want 10 that failed and 30", one, two)

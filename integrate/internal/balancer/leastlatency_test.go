@@ -15,8 +15,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// takes has n RPCs begin, a millisecond apart, each of which ends after what its endpoint
-// takes, and returns how many each endpoint got.
+// takes has n RPCs begin, a millisecond apart, each of which ends after the time of its endpoint,
+// and returns how many each endpoint got.
 func (b *testLB) takes(t *testing.T, n int, takes map[int]time.Duration) map[int]int {
 	t.Helper()
 	got := map[int]int{}
@@ -78,8 +78,8 @@ func TestLeastLatencySwitch(t *testing.T) {
 	})
 }
 
-// TestLeastLatencyAfterClose: what is left of the clock in a closed channel stops by itself,
-// and RPCs that end after it do no harm.
+// TestLeastLatencyAfterClose: the clock of a closed channel stops by itself, and RPCs that end
+// after the close do no harm.
 func TestLeastLatencyAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := latency(clusterOf("c", prio(eps(1, 2))))

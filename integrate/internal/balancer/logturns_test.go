@@ -23,8 +23,8 @@ import (
 // eventlog.Interval.
 const maxSimilar = 32
 
-// TestLogEndsTrue: however often something begins and ends within a minute, the last line
-// about it says how it is, if not at once then when the minute is over.
+// TestLogEndsTrue: however often a condition begins and ends within a minute, the last line about
+// it has its present state, at once or when the minute is over.
 func TestLogEndsTrue(t *testing.T) {
 	invalid := &picker.Cluster{Name: "c", Err: errors.New("invalid")}
 	two := clusterOf("c", prio(eps(1)), prio(eps(2)))
@@ -85,8 +85,8 @@ func TestLogEndsTrue(t *testing.T) {
 	}
 }
 
-// TestLogOfManyClusters: when a thousand clusters fail at once, some lines say so, and how many
-// others there are. What a line says of a cluster is taken back when it is over.
+// TestLogOfManyClusters: when a thousand clusters fail at once, some clusters are logged, with the
+// number of the others. The end of each logged failure is logged too.
 func TestLogOfManyClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
@@ -121,7 +121,7 @@ func TestLogOfManyClusters(t *testing.T) {
 			t.Fatalf("%d lines, want %d: %q", len(got), maxSimilar, got)
 		}
 		all(nil)
-		for range 4 { // 32 a minute, for those of which nothing was said as well
+		for range 4 { // 32 a minute, and clusters without a logged failure count as well
 			kit.Pass(eventlog.Interval)
 			b.flush()
 		}

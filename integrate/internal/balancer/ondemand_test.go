@@ -87,9 +87,9 @@ func TestLazyRing(t *testing.T) {
 	})
 }
 
-// TestLazyRingWakesOne is T-RING-7's last sentence: a priority that counts as
-// CONNECTING or failed while nobody is CONNECTING wakes one IDLE endpoint at a
-// time, even if RPCs go elsewhere by then, until one is READY.
+// TestLazyRingWakesOne is T-RING-7's last sentence: a priority that counts as CONNECTING or failed
+// while no endpoint is CONNECTING wakes one IDLE endpoint at a time, even if RPCs go elsewhere by
+// then, until one is READY.
 func TestLazyRingWakesOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
@@ -127,8 +127,7 @@ func TestLazyRingWakesOne(t *testing.T) {
 	})
 }
 
-// TestLazyRingTurnsEager: a change of policy keeps connections, and connects
-// what was asleep.
+// TestLazyRingTurnsEager: a change of policy keeps connections, and connects the idle endpoints.
 func TestLazyRingTurnsEager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})

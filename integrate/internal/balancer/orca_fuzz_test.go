@@ -16,10 +16,10 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// FuzzLoadReport takes what a backend says about its load to what is reported of it
-// (A85) and to its weight (A58): whatever it says, sums stay numbers, of metrics that
-// the cluster wants and of no more than there may be, and a weight is usable or 0.
-// It is not in package fuzz because no report reaches these but through an RPC.
+// FuzzLoadReport passes a backend's load report to the custom metrics (A85) and to its weight
+// (A58): with any report, sums remain numbers, only of metrics that the cluster selects and of no
+// more than the limit, and a weight is usable or 0. It is not in package fuzz because no report
+// reaches these but through an RPC.
 func FuzzLoadReport(f *testing.F) {
 	for _, report := range []*orcav3.OrcaLoadReport{
 		{},

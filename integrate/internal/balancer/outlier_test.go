@@ -32,9 +32,9 @@ func detecting(c *picker.Cluster) *picker.Cluster {
 	return c
 }
 
-// TestEjection: an endpoint whose RPCs fail is ejected at the end of the interval,
-// gets no RPCs, keeps its connection (T-OD-2), and returns once its time is over;
-// those that fail in the next interval are out for twice as long (A50).
+// TestEjection: an endpoint whose RPCs fail is ejected at the end of the interval, gets no RPCs,
+// keeps its connection (T-OD-2), and returns once its time is over; if its RPCs fail in the next
+// interval, it is ejected for twice as long (A50).
 func TestEjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
@@ -76,8 +76,8 @@ func TestEjection(t *testing.T) {
 	})
 }
 
-// TestOutcomes: what counts is whether the status is OK (T-OD-3); an RPC that was
-// never sent counts as neither.
+// TestOutcomes: an RPC is a success if its status is OK, and otherwise a failure (T-OD-3); an RPC
+// that was never sent counts as neither.
 func TestOutcomes(t *testing.T) {
 	for _, tt := range []struct {
 		failed, void int
@@ -175,8 +175,8 @@ func TestDetectionTimer(t *testing.T) {
 	})
 }
 
-// TestDetectionOff: a configuration without algorithms lets all endpoints return at
-// once and counts nothing; one that is switched on starts anew.
+// TestDetectionOff: a configuration without algorithms lets all endpoints return at once and counts
+// nothing; a detection that is switched on starts without counts.
 func TestDetectionOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
@@ -246,8 +246,8 @@ func TestEjectionSurvives(t *testing.T) {
 	})
 }
 
-// TestCounts: the counts of priorities, which are kept step by step, are what
-// counting anew yields, through random updates, states and ejections.
+// TestCounts: the counts of priorities, which are updated step by step, equal a full count, through
+// random updates, states and ejections.
 func TestCounts(t *testing.T) {
 	steps := 20_000
 	if testing.Short() {

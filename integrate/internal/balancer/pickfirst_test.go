@@ -26,7 +26,7 @@ func firstOf(flat, shuffle bool, prios ...picker.Priority) *picker.Cluster {
 	return c
 }
 
-// wantConns checks which endpoints, of those below 10, have a SubConn.
+// wantConns checks which endpoints below 10 have a SubConn.
 func wantConns(t *testing.T, b *testLB, cc *fakeCC, numbers ...int) {
 	t.Helper()
 	b.flush()

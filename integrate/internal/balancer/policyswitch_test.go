@@ -220,8 +220,8 @@ func TestEjectionAfterSwitch(t *testing.T) {
 	})
 }
 
-// TestHealthAfterSwitch: connections that come from a custom policy are READY only
-// once the health service says so (A17).
+// TestHealthAfterSwitch: connections that come from a custom policy are READY only once the health
+// service reports SERVING (A17).
 func TestHealthAfterSwitch(t *testing.T) {
 	b, cc := newTestLB(t, Config{HealthCheckService: "s"})
 	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1)))))

@@ -110,7 +110,7 @@ func TestFailoverTimer(t *testing.T) {
 		cc.conn(t, 1).to(ready)
 		wantPick(t, b, 1)
 
-		// P0 loses its connection: it was READY, so it gets the time anew.
+		// P0 loses its connection: it was READY, so it gets the full time again.
 		cc.conn(t, 1).to(idle)
 		wantPick(t, b)
 		kit.Pass(11 * time.Second)

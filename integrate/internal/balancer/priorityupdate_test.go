@@ -17,9 +17,9 @@ func zone(name string, endpoints []picker.Endpoint) picker.Priority {
 	return picker.Priority{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: name}, Weight: 1, Endpoints: picker.ListOf(endpoints...)}}}
 }
 
-// TestPriorityKeepsLower is T-PRIO-3: while a priority that lost its connections
-// has time to get them back, those of lower ones stay, and a change of the policy
-// keeps all of them.
+// TestPriorityKeepsLower is T-PRIO-3: while a priority that lost its connections has time to get
+// them back, the connections of lower priorities stay, and a change of the policy keeps all of
+// them.
 func TestPriorityKeepsLower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})

@@ -178,8 +178,8 @@ func TestPrequal(t *testing.T) {
 	})
 }
 
-// TestPrequalGoingAway: a server that says it is about to stop gets no RPCs, and is asked once
-// in a while.
+// TestPrequalGoingAway: a server that reports that it is about to stop gets no RPCs, and is probed
+// once in a while.
 func TestPrequalGoingAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newAskedFleet(t, 3, `{"poolSize": 4, "probesPerRpc": 3, "removePerRpc": 0}`)
@@ -203,8 +203,8 @@ func TestPrequalGoingAway(t *testing.T) {
 	})
 }
 
-// TestPrequalSilent: servers without integrate/probe get their share of the RPCs and are
-// asked rarely, and the log says so once.
+// TestPrequalSilent: servers without integrate/probe get their share of the RPCs and are probed
+// rarely, and that is logged once.
 func TestPrequalSilent(t *testing.T) {
 	var log kit.Logs
 	was := slog.Default()

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// TestFirstEndpointsAtOnce: a channel's first endpoints get RPCs as soon as they are
-// READY, while those of a large cluster are published together.
+// TestFirstEndpointsAtOnce: a channel's first endpoints get RPCs as soon as they are READY, while
+// the endpoints of a large cluster are published together.
 func TestFirstEndpointsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
@@ -35,8 +35,8 @@ func TestFirstEndpointsAtOnce(t *testing.T) {
 	})
 }
 
-// TestStatesAtOnce: gRPC hears of each state of the channel, however fast connections are:
-// from IDLE it comes to READY by way of CONNECTING, though what picks read is published
+// TestStatesAtOnce: gRPC is notified of each state of the channel, however fast connections are:
+// from IDLE it comes to READY by way of CONNECTING, though the snapshot for picks is published
 // after a pause.
 func TestStatesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -65,8 +65,8 @@ func TestStatesAtOnce(t *testing.T) {
 	})
 }
 
-// TestUpdateRate (LB-SEC-1): however fast configurations come, what picks read is
-// built no more often than every millisecond, and the last one counts in time.
+// TestUpdateRate (LB-SEC-1): however fast configurations come, the snapshot for picks is built no
+// more often than every millisecond, and the last configuration takes effect in time.
 func TestUpdateRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})

@@ -52,8 +52,8 @@ func TestRefusalsAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestRefusalsFollow: what RPCs are refused with is made once for all configurations that say
-// the same of drops and breaker, and follows each that does not.
+// TestRefusalsFollow: the errors of rejected RPCs are built once for all configurations with the
+// same drops and breaker, and rebuilt for each that differs.
 func TestRefusalsFollow(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	leaf := picker.Leaf{Service: "s", MaxRequests: 1, Drops: []picker.Drop{{Category: "d", PerMillion: 1}, {Category: "e"}}}

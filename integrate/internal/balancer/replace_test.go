@@ -166,8 +166,8 @@ func TestReplacementCostsNothing(t *testing.T) {
 	}
 }
 
-// TestNoReplacement (T-SEC-1): other settings open and close nothing by default, nor for
-// what is not connected.
+// TestNoReplacement (T-SEC-1): other settings open and close no connections by default, nor for
+// endpoints that are not connected.
 func TestNoReplacement(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	r := &replacing{testLB: b, cc: cc, t: t}
@@ -278,9 +278,9 @@ func TestReplacementOfSeveralThatFail(t *testing.T) {
 	r.wantShut(true, old)
 }
 
-// TestReplacedIsLost: a connection that is lost connects anew by the latest settings
-// itself, and needs no replacement. One that was still connecting when the settings
-// changed may be by the old ones; whichever is READY first serves.
+// TestReplacedIsLost: a lost connection is made again with the latest settings, and needs no
+// replacement. One that was still connecting when the settings changed may have the old ones; the
+// first connection that is READY serves.
 func TestReplacedIsLost(t *testing.T) {
 	for _, policy := range []*picker.Cluster{clusterOf("c"), customOf(true, stubA, `{}`)} {
 		list := func() *picker.Cluster { return with(policy, clusterOf("c", prio(eps(1)))) }

@@ -177,9 +177,9 @@ func TestReplacementOfProducers(t *testing.T) {
 	}
 }
 
-// TestReplacementOfChildren (A52): a child policy's connections besides those that are
-// endpoints' own are replaced as well, also if the endpoint moves to another locality of
-// the group with the same update.
+// TestReplacementOfChildren (A52): further connections of a child policy, besides the one of each
+// endpoint, are replaced as well, also if the endpoint moves to another locality of the group with
+// the same update.
 func TestReplacementOfChildren(t *testing.T) {
 	for name, localities := range map[string][][]picker.Endpoint{"in place": {several(1)}, "a move": {nil, several(1)}} {
 		t.Run(name, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/xdslb/xdslb/ringhash"
 )
 
-// ringModel is a slow picture of a cluster whose policy is ring_hash, by the rules of A42, A61
-// and T-RING-7: what the endpoints are in, and how often each was asked to connect.
+// ringModel is a slow model of a cluster whose policy is ring_hash, by the rules of A42, A61 and
+// T-RING-7: the states of the endpoints, and how often each was asked to connect.
 type ringModel struct {
 	numbers  []int
 	draining map[int]bool
@@ -26,7 +26,7 @@ type ringModel struct {
 	connects map[int]int                // of the SubConn that there is
 }
 
-// hosts are those of the ring, in order.
+// hosts returns the hosts of the ring, in order.
 func (m *ringModel) hosts() (list []int) {
 	for _, n := range m.numbers {
 		if !m.draining[n] {

@@ -16,9 +16,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// The tests of this file count what is allocated, and no time: a start-up that copies
-// what has not changed allocates the square of its size, on a busy machine too.
-// BenchmarkOneClusterChanges and the scoreboard have the times.
+// The tests of this file measure allocations, not time: a start-up that copies unchanged parts
+// allocates the square of its size, on a busy machine too. BenchmarkOneClusterChanges and the
+// scoreboard have the times.
 
 // startAll brings n endpoints up from nothing and returns the bytes that it allocated.
 func startAll(t testing.TB, n int) uint64 {
@@ -48,8 +48,8 @@ func startAll(t testing.TB, n int) uint64 {
 	return bytes
 }
 
-// TestStartUpIsLinear: 10,000 endpoints going CONNECTING and READY allocate no more than
-// fifteen times what 1,000 do, and at most 200 MiB; grpc-go's own xDS needs 26.5 GiB.
+// TestStartUpIsLinear: 10,000 endpoints going CONNECTING and READY allocate no more than fifteen
+// times as much as 1,000, and at most 200 MiB; grpc-go's own xDS needs 26.5 GiB.
 func TestStartUpIsLinear(t *testing.T) {
 	small, large := startAll(t, 1000), startAll(t, 10_000)
 	t.Logf("1k: %d KiB, 10k: %d KiB", small>>10, large>>10)
@@ -61,9 +61,9 @@ func TestStartUpIsLinear(t *testing.T) {
 	}
 }
 
-// TestMemoryPerEndpoint holds the live heap per endpoint, transport and fakes
-// excluded, to 230 bytes at 10,000 endpoints. What other tests have left may be let go of
-// during one of three measurements, and then the middle one is of another.
+// TestMemoryPerEndpoint limits the live heap per endpoint, transport and fakes excluded, to 230
+// bytes at 10,000 endpoints. Objects of other tests may be freed during one of the three
+// measurements, which is then not the median.
 func TestMemoryPerEndpoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures the heap")
@@ -95,7 +95,7 @@ func heldBy(t *testing.T, n int) int64 {
 	}
 	b.flush()
 	total := live() - before
-	// What the fakes hold: one each, its address and its place in the map.
+	// The memory of the fakes: one each, its address and its place in the map.
 	fakes := newFakeCC()
 	before = live()
 	for i := range n {
@@ -150,8 +150,8 @@ func startClusters(t testing.TB, n int) (*testLB, *fakeCC, *picker.Config, uint6
 	return b, cc, cfg, allocated() - begin
 }
 
-// TestClustersStartUpIsLinear: 4000 clusters coming up one after the other allocate no more
-// than five times what 1000 do, though each is published by itself.
+// TestClustersStartUpIsLinear: 4000 clusters coming up one after the other allocate no more than
+// five times as much as 1000, though each is published by itself.
 func TestClustersStartUpIsLinear(t *testing.T) {
 	_, _, _, small := startClusters(t, 1000)
 	_, _, _, large := startClusters(t, 4000)

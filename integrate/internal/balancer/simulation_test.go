@@ -126,8 +126,8 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// TestSimulationIsApart checks that a simulation shares nothing with the channels of the
-// process: neither circuit breakers nor what is logged once.
+// TestSimulationIsApart checks that a simulation shares nothing with the channels of the process:
+// neither circuit breakers nor the record of lines that are logged once.
 func TestSimulationIsApart(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	b.set(configOf(clusterOf("simulated", prio(eps(1)))))

@@ -56,10 +56,10 @@ func (s *soaked) update(rng *rand.Rand) {
 	}
 }
 
-// TestSoak keeps 50 channels with 10,000 endpoints busy: 20 updates a second, and a
-// channel closed and made anew each second, in every other tenth of the time. It
-// prints the slopes of the heap and of the number of goroutines, and the 99th
-// percentile of picks with and without updates. Run it by make soak.
+// TestSoak keeps 50 channels with 10,000 endpoints busy: 20 updates a second, and each second a
+// channel that is closed and replaced, in every other tenth of the time. It prints the slopes of
+// the heap and of the number of goroutines, and the 99th percentile of picks with and without
+// updates. Run it by make soak.
 func TestSoak(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 3))
 	channels := make([]*soaked, 50)

@@ -24,8 +24,8 @@ import (
 
 func init() { shutdownDelay = 0 } // but see TestShutdownDelay
 
-// testLB is an LB policy on a fake ClientConn, and what tests do with it: give it a
-// configuration, wait until it has come to rest, and make RPCs.
+// testLB is an LB policy on a fake ClientConn, with methods for tests: give it a configuration,
+// wait until it has come to rest, and make RPCs.
 type testLB struct{ *Balancer }
 
 // newTestLB returns an LB policy on a fake ClientConn.
@@ -106,9 +106,9 @@ func (b *testLB) calm() {
 	}
 }
 
-// holdPublication puts off the publication that is due, if there is one, until resume
-// is called. A publication closes connections, and so adds to closing, which nobody
-// may while it is waited for.
+// holdPublication delays the pending publication, if there is one, until resume is called. A
+// publication closes connections, and so adds to closing, which is not allowed while a goroutine
+// waits for it.
 func (b *testLB) holdPublication() (resume func()) {
 	for {
 		b.lock()
@@ -158,8 +158,8 @@ func (b *testLB) pickHash(hash uint64) (string, error) {
 	return res.SubConn.(*fakeConn).addr, nil
 }
 
-// serve makes n RPCs, at the end of which endpoint i, of those given, reports 100
-// queries per second and the utilization.
+// serve makes n RPCs, at the end of which each endpoint in utilization reports 100 queries per
+// second and its utilization.
 func (b *testLB) serve(t *testing.T, n int, utilization map[int]float64) {
 	t.Helper()
 	for range n {
@@ -177,7 +177,7 @@ func (b *testLB) serve(t *testing.T, n int, utilization map[int]float64) {
 	}
 }
 
-// load makes n RPCs, of which those on the given endpoints fail.
+// load makes n RPCs. RPCs on the failing endpoints fail.
 func (b *testLB) load(t *testing.T, n int, failing ...int) {
 	t.Helper()
 	b.flush()

@@ -30,8 +30,8 @@ import (
 
 // TestManyLocalities: an update of a cluster costs time proportional to its localities.
 func TestManyLocalities(t *testing.T) {
-	// updating returns what updates a cluster twice, each time with all localities
-	// in the opposite order.
+	// updating returns a function that updates a cluster twice, each time with all localities in
+	// the opposite order.
 	updating := func(n int) func() time.Duration {
 		b, _ := newTestLB(t, Config{})
 		localities := make([][]picker.Endpoint, n)
@@ -59,8 +59,8 @@ func TestManyLocalities(t *testing.T) {
 	}
 }
 
-// world draws configurations: routes of all kinds to some of the clusters, and
-// clusters of which some are those of the configuration before.
+// world draws configurations: routes of all kinds to some of the clusters, and clusters some of
+// which are unchanged from the previous configuration.
 type world struct {
 	rng      *rand.Rand
 	clusters map[string]*picker.Cluster
@@ -169,9 +169,10 @@ func TestUpdatesUnderLoad(t *testing.T) {
 	}
 }
 
-// TestManyRoutes: many routes are compiled before the mutex is taken, once for each change of them, and
-// their compiled form is dropped when it is published. Statuses name only the first ones of those that do
-// not forward RPCs: a status takes 50 times as much memory as such a route in a response.
+// TestManyRoutes: many routes are compiled before the mutex is taken, once for each change of them,
+// and their compiled form is dropped when it is published. Statuses name only the first ones of the
+// routes that do not forward RPCs: a status takes 50 times as much memory as such a route in a
+// response.
 func TestManyRoutes(t *testing.T) {
 	b, _ := newTestLB(t, Config{})
 	cfg := configOf(clusterOf("c", prio(eps(0))))

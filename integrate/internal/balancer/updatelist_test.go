@@ -70,8 +70,8 @@ func (l *listEditor) change() {
 	}
 }
 
-// TestUpdateByChunks: an update that costs what differs leaves each endpoint of the new lists
-// in its place, with the connection that it had: the same endpoint, unless it moved to another
+// TestUpdateByChunks: an update that costs only the differences leaves each endpoint of the new
+// lists in its place, with its previous connection: the same endpoint, unless it moved to another
 // locality.
 func TestUpdateByChunks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2026))
@@ -133,7 +133,7 @@ func TestUpdateByChunks(t *testing.T) {
 	}
 }
 
-// checkCounts compares the counts of the only priority with those of its endpoints.
+// checkCounts compares the counts of the only priority with the states of its endpoints.
 func (b *testLB) checkCounts(t *testing.T, step int) {
 	t.Helper()
 	p := b.clusters["c"].priorities[0]

@@ -50,8 +50,8 @@ func (c lookedAt) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// TestWaitReadyAsksUnlocked: the context's own code, which may want to know the channel's
-// status, is called without the mutex, also to say what is missing.
+// TestWaitReadyAsksUnlocked: the context's own code, which may read the channel's status, is called
+// without the mutex, also when the missing parts are determined.
 func TestWaitReadyAsksUnlocked(t *testing.T) {
 	b, _ := newTestLB(t, Config{})
 	cfg := configOf(clusterOf("c", prio(eps(1))))
