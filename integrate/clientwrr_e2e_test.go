@@ -70,8 +70,7 @@ func (r *reporter) UnaryCall(ctx context.Context, _ *testgrpc.SimpleRequest) (*t
 	return &testgrpc.SimpleResponse{Hostname: r.addr.String()}, nil
 }
 
-// report has the backend report its load in the way that is asked for, and something else in
-// the other.
+// report has the backend report its load in the configured way, and another load in the other.
 func (r *reporter) report(outOfBand bool, asked, other *orcav3.OrcaLoadReport) {
 	if outOfBand {
 		asked, other = other, asked
@@ -80,7 +79,7 @@ func (r *reporter) report(outOfBand bool, asked, other *orcav3.OrcaLoadReport) {
 	r.oob.Store(other)
 }
 
-// StreamCoreMetrics reports at the interval that it is asked for.
+// StreamCoreMetrics reports at the requested interval.
 func (r *reporter) StreamCoreMetrics(req *orcaservice.OrcaLoadReportRequest, s grpc.ServerStreamingServer[orcav3.OrcaLoadReport]) error {
 	r.streams.Add(1)
 	tick := time.NewTicker(req.GetReportInterval().AsDuration())

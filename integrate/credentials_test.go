@@ -212,8 +212,8 @@ type forwarding struct {
 
 func (forwarding) UsesXDS() bool { return true }
 
-// TestForwardingWrapper: credentials of NewCredentials in a wrapper that forwards UsesXDS cannot
-// be told from another package's. Clusters with TLS fail, and the error has the remedy.
+// TestForwardingWrapper: credentials of NewCredentials in a wrapper that forwards UsesXDS cannot be
+// distinguished from another package's. Clusters with TLS fail, and the error has the remedy.
 func TestForwardingWrapper(t *testing.T) {
 	control := xdstest.New(t, xdstest.Options{})
 	secret := newEavesdropper(t)

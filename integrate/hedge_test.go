@@ -174,7 +174,7 @@ func TestHedgedLosers(t *testing.T) {
 				t.Errorf("%s: %v hedges are counted, want %d", name, got, lost)
 			}
 			if lost == 0 {
-				t.Errorf("%s: no attempt was made in vain", name)
+				t.Errorf("%s: no attempt was discarded", name)
 			}
 			counts := control.Loads(target, target)
 			want := xdstest.LocalityCounts{Issued: before + n + lost, OK: before + n}

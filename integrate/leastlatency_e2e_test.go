@@ -27,8 +27,8 @@ func peakEWMA(c *clusterv3.Cluster) {
 	}}}
 }
 
-// TestLeastLatency: a backend that is slow gets few of the RPCs, by whichever way the policy
-// is asked for.
+// TestLeastLatency: a backend that is slow gets few of the RPCs, in whichever way the policy is
+// configured.
 func TestLeastLatency(t *testing.T) {
 	for name, dial := range map[string]func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend){
 		"TypedStruct": func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend) {

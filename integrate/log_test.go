@@ -70,8 +70,8 @@ func TestLogger(t *testing.T) {
 	}
 }
 
-// TestLoggerOfClient: the XdsClient that channels with different Loggers share writes to
-// the first, and the others are told so.
+// TestLoggerOfClient: the XdsClient that channels with different Loggers share writes to the first,
+// and each other Logger gets a line about that.
 func TestLoggerOfClient(t *testing.T) {
 	control := xdstest.New(t, xdstest.Options{})
 	r := xdstest.Service(target, xdstest.Locality{Endpoints: []xdstest.Endpoint{nobody}})

@@ -208,7 +208,7 @@ func TestStandaloneErrors(t *testing.T) {
 		_, err = call(t, cc)
 	}
 	if err == nil || !strings.Contains(err.Error(), "no endpoints") {
-		t.Errorf("RPC without endpoints: %v, want an error that says so", err)
+		t.Errorf("RPC without endpoints: %v, want an error about missing endpoints", err)
 	}
 	r.UpdateState(resolver.State{Endpoints: named(backends)})
 	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {

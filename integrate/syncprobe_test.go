@@ -113,8 +113,8 @@ func allReady(t *testing.T, cc *grpc.ClientConn, list []*loaded) {
 	}
 }
 
-// TestSynchronous: each RPC asks three endpoints and goes by two answers, so never to the
-// worst. The mode comes and goes with the policy.
+// TestSynchronous: each RPC probes three endpoints and uses two answers, so it is never sent to the
+// worst. The mode follows changes of the policy.
 func TestSynchronous(t *testing.T) {
 	list, control := synchronousFleet(t)
 	cc := dial(t, control.Bootstrap("n"))

@@ -51,7 +51,7 @@ func TestDeltaSilent(t *testing.T) {
 		cp.mustDelta().Send(lds.URL(), "2", listenerTo("svc", "other"))
 		advance(time.Second)
 		if names := cp.lastDelta(rds.URL()).ResourceNamesSubscribe; !slices.Equal(names, []string{"other"}) {
-			t.Errorf("subscribed to %q, want what the new version leads to", names)
+			t.Errorf("subscribed to %q, want the resources of the new version", names)
 		}
 		// Now it has to send something, so a server that hangs up without a response is out of reach.
 		cp.hangUp(nil)
@@ -64,8 +64,8 @@ func TestDeltaSilent(t *testing.T) {
 	})
 }
 
-// TestDeltaQuietThenAsked: a server that had nothing to say, is then asked for something
-// new, and hangs up without an answer, is out of reach: the next one is asked (A71).
+// TestDeltaQuietThenAsked: a server that had nothing to send, then receives a new subscription, and
+// ends the stream without a response, is unreachable: the client uses the next one (A71).
 func TestDeltaQuietThenAsked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHarness(t, Options{}, []string{serverDoc("one", deltaFeature), serverDoc("two", deltaFeature)}, "")
@@ -123,9 +123,9 @@ func TestDeltaReconnectBytes(t *testing.T) {
 	})
 }
 
-// TestDeltaCut: a server that is told which versions the client has, and whose streams are
-// cut before ResourceTimeout, counts as out of reach, for nothing was heard of it. But
-// nothing lacks, so no other server is asked, and the configuration stays.
+// TestDeltaCut: a server that receives the versions which the client has, and whose streams are cut
+// before ResourceTimeout, counts as unreachable, for it has sent nothing. But no resource is
+// missing, so the client uses no other server, and the configuration stays.
 func TestDeltaCut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHarness(t, Options{}, []string{serverDoc("one", deltaFeature), serverDoc("two", deltaFeature)}, "")

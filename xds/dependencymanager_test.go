@@ -90,7 +90,7 @@ func TestServiceNameChange(t *testing.T) {
 					advance(16 * time.Second)
 					leaf := w.cluster(t, "svc").Leaves[0]
 					if len(leaf.Priorities) != 0 || leaf.ResolutionNote == nil || !strings.Contains(leaf.ResolutionNote.Error(), `ClusterLoadAssignment resource "e2" not found`) {
-						t.Errorf("leaf = %+v, want none, and a note that says why", leaf)
+						t.Errorf("leaf = %+v, want none, and a note with the reason", leaf)
 					}
 				}
 				cp.asked(eds, "e2")
@@ -137,7 +137,7 @@ func TestClusterIsolation(t *testing.T) {
 		cp.serve(listenerTo("svc", "r"), routesTo("r", "good", "gone", "empty", "bad"),
 			clusterTo("good", "good"), endpointsAt("good", 1), clusterTo("empty", "empty"), badCluster("bad"))
 		if w.got().updates+w.got().errs != 0 {
-			t.Fatal("the watcher was called before it was known what there is")
+			t.Fatal("the watcher was called before all resources were known")
 		}
 		advance(16 * time.Second)
 		first := w.must(t)
@@ -232,7 +232,7 @@ func TestAggregate(t *testing.T) {
 		w := h.watch("svc")
 		synctest.Wait()
 		if w.got().updates != 0 {
-			t.Fatal("an update before it is known what there is")
+			t.Fatal("an update before all resources are known")
 		}
 		advance(16 * time.Second)
 		w.serves(t, "top", "a 1 | b 2")

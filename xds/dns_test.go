@@ -183,7 +183,7 @@ func TestResolveNowCost(t *testing.T) {
 		}
 		h.c.ResolveNow()
 		if synctest.Wait(); dns.again != 2 {
-			t.Error("a name is looked up anew that no cluster has")
+			t.Error("a name that no cluster has is looked up again")
 		}
 		w.cancel()
 	})

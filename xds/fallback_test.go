@@ -56,7 +56,7 @@ func TestFallback(t *testing.T) {
 			t.Error("the second server still has a stream")
 		}
 		if v := first.must().Requests("")[0].VersionInfo; v != "" {
-			t.Errorf("version %q claimed of the first server for what the second sent", v)
+			t.Errorf("version %q of the second server's resource is sent to the first server", v)
 		}
 		if n := second.opened(); n != 1 {
 			t.Errorf("%d streams to the second server, want 1", n)

@@ -136,7 +136,7 @@ func TestAggregateWaits(t *testing.T) {
 			}
 			advance(timeout - time.Millisecond)
 			if n := w.got().updates; n != 0 {
-				t.Errorf("%d updates before it is known what there is", n)
+				t.Errorf("%d updates before all resources are known", n)
 			}
 			advance(time.Millisecond)
 			top := w.cluster(t, "top")

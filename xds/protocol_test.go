@@ -104,9 +104,8 @@ func TestNewStream(t *testing.T) {
 	})
 }
 
-// TestVersionWithoutResources checks that a version is not claimed for
-// resources that are not in the cache any more, or a server that goes by the
-// version would not send them.
+// TestVersionWithoutResources checks that the client does not send the version of resources that
+// are not in the cache any more. Otherwise a server that relies on the version would not send them.
 func TestVersionWithoutResources(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp, w := serving(t, Options{Linger: -1})
@@ -194,9 +193,9 @@ func TestRequestsCoalesce(t *testing.T) {
 	})
 }
 
-// TestSubscriptionRacesWithResponse checks that a name asked for while a
-// response is on its way is asked for again by the answer to that response
-// (T-XDS-4): the fake ignores requests that do not have its latest nonce.
+// TestSubscriptionRacesWithResponse checks that a name that was requested while a response is on
+// its way is requested again by the answer to that response (T-XDS-4): the fake ignores requests
+// that do not have its latest nonce.
 func TestSubscriptionRacesWithResponse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp, _ := serving(t, Options{})
@@ -315,7 +314,7 @@ func TestMixedResponse(t *testing.T) {
 
 		cp.send(eds, "4", endpointsAt("b", 2))
 		if note := w.cluster(t, "b").Leaves[0].ResolutionNote; note != nil {
-			t.Errorf("note = %v, want none: b is back to what it was", note)
+			t.Errorf("note = %v, want none: b has its previous content", note)
 		}
 		if s := statusOf(h.c, eds, "b"); s.State != Acked || s.Version != "4" {
 			t.Errorf("status of b = %+v", s)
@@ -357,9 +356,8 @@ func TestUnchanged(t *testing.T) {
 	})
 }
 
-// TestAskedMeanwhile checks that a resource that is asked for while a response
-// that has it is being decoded is not passed over: the server might not send it
-// again.
+// TestAskedMeanwhile checks that a resource that is requested while a response that has it is being
+// decoded is not skipped: the server might not send it again.
 func TestAskedMeanwhile(t *testing.T) {
 	d := newDirect(t)
 	d.c.mu.Lock()

@@ -171,8 +171,8 @@ func TestTTLValues(t *testing.T) {
 	}
 }
 
-// TestTTLFallback: a resource that is not renewed because its server is out of reach is one that
-// is not there, for which the next server is asked (A71, T-XDS-16).
+// TestTTLFallback: a resource that is not renewed because its server is unreachable counts as
+// missing, and the client requests it from the next server (A71, T-XDS-16).
 func TestTTLFallback(t *testing.T) {
 	for _, typ := range []resource.Type{lds, cds, eds} {
 		t.Run(typ.String(), func(t *testing.T) {

@@ -126,10 +126,9 @@ func TestRefetch(t *testing.T) {
 	}
 }
 
-// TestLeave checks the race that makes servers withhold a resource: a response
-// crosses the request that leaves it out, which the server therefore passes
-// over; when it is asked for again, the server, which has never noticed, has
-// nothing to send.
+// TestLeave checks the race that makes servers withhold a resource: a response crosses the request
+// that unsubscribes from it, which the server therefore ignores. When the client subscribes again,
+// the server does not detect a change, and sends nothing.
 func TestLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{Linger: -1}, "fail_on_data_errors")

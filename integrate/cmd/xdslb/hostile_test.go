@@ -32,7 +32,8 @@ func (f *full) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestDiskFull: who cannot be given all results is told so, in text and in JSON.
+// TestDiskFull: results that cannot be written completely are reported as an error, in text and in
+// JSON.
 func TestDiskFull(t *testing.T) {
 	for _, args := range [][]string{{"help"}, {"diff", "-target=shop", file, file}, {"pick", "shop", "-f", file}, {"explain", "shop", "/a/b", "-f", file, "-o", "json"}, {"completion", "bash"}} {
 		var said bytes.Buffer
@@ -44,8 +45,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestHostileErrors: what a server says is wrong does not reach a terminal as commands to it,
-// whichever command asked, and by whichever protocol.
+// TestHostileErrors: a server's error text reaches a terminal without control sequences, by every
+// command and protocol.
 func TestHostileErrors(t *testing.T) {
 	const evil = "away \x1b[2J\x1b]0;owned\x07 \u202e\r\u009b31m"
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {

@@ -115,7 +115,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestUsage: who calls the command wrongly is told how, with exit code 2.
+// TestUsage: a wrong call of the command prints the error or the usage, with exit code 2.
 func TestUsage(t *testing.T) {
 	for _, row := range []struct {
 		args []string

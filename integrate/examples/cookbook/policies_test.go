@@ -183,7 +183,7 @@ func inZones(w *world) {
 	w.dial()
 }
 
-// wantHashes verifies that a policy goes by the route's hash_policy.
+// wantHashes verifies that a policy uses the route's hash_policy.
 func wantHashes(w *world, policy string) {
 	w.Helper()
 	w.put(HashPolicy())

@@ -350,7 +350,7 @@ func TestCustomIdle(t *testing.T) {
 	}
 }
 
-// errPicker fails as it is told.
+// reportState has a child report a state, with a picker that fails with err.
 func reportState(s *stub, state connectivity.State, err error) {
 	s.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: base.NewErrPicker(err)})
 }

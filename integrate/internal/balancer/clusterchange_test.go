@@ -59,7 +59,7 @@ func TestClustersFollow(t *testing.T) {
 			b.Update(configOf(sent...))
 			b.flush()
 			if !slices.Equal(kept, sent) {
-				t.Fatalf("seed %d, round %d: the channel has changed what it was sent", seed, round)
+				t.Fatalf("seed %d, round %d: the channel has changed the configuration that it received", seed, round)
 			}
 			checkClusters(t, b, sent, before, fmt.Sprintf("seed %d, round %d", seed, round))
 		}
@@ -106,7 +106,7 @@ func checkClusters(t *testing.T, b *testLB, sent []*picker.Cluster, before map[*
 			t.Fatalf("%s: cluster %d is not %q as it was sent", when, i, want.Name)
 		}
 		if cfg := before[want]; cfg != nil && cfg != c.cfg {
-			t.Fatalf("%s: cluster %q was made anew, and is the same as before", when, want.Name)
+			t.Fatalf("%s: cluster %q was rebuilt although it did not change", when, want.Name)
 		}
 		endpoints := 5
 		if want.Leaves[0].Policy.Subset > 0 {

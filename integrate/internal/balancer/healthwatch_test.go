@@ -49,9 +49,9 @@ func TestHealthStreamOfLostConn(t *testing.T) {
 	}
 }
 
-// TestHealthWatchReplaced checks that a connection whose cluster had a health check of its own goes by
-// the health that gRPC reports once the cluster has none (A17), also if the change was not applied to
-// the connection at the time, since the cluster's policy had child policies.
+// TestHealthWatchReplaced checks that a connection whose cluster had a health check of its own uses
+// the health that gRPC reports once the cluster has none (A17), also if the change was not applied
+// to the connection at the time, since the cluster's policy had child policies.
 func TestHealthWatchReplaced(t *testing.T) {
 	b, cc := newTestLB(t, Config{HealthCheckService: "s"})
 	checked := clusterOf("c", prio(eps(1)))

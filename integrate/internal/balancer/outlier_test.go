@@ -120,7 +120,7 @@ func TestEjectedPriority(t *testing.T) {
 		kit.Pass(10 * time.Second) // 21 s
 		b.flush()
 		if _, err := b.pick(); err == nil || !strings.Contains(err.Error(), "1 of its endpoints are ejected") {
-			t.Errorf("Pick() with all endpoints ejected = %v, want an error that says so", err)
+			t.Errorf("Pick() with all endpoints ejected = %v, want an error about ejection", err)
 		}
 		kit.Pass(10 * time.Second) // 31 s
 		wantPick(t, b, 1, 2)
@@ -305,9 +305,8 @@ func TestCounts(t *testing.T) {
 	})
 }
 
-// TestCustomEjection: a custom policy is told that an endpoint which outlier
-// detection ejects has failed (A50), and that it is READY when its time is over;
-// the connection stays.
+// TestCustomEjection: a custom policy receives TRANSIENT_FAILURE for an endpoint that outlier
+// detection ejects (A50), and READY when its time is over; the connection stays.
 func TestCustomEjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		built()

@@ -181,7 +181,7 @@ func TestEmptyPriority(t *testing.T) {
 	b.Update(configOf(clusterOf("c")))
 	b.flush()
 	if _, err := b.pick(); err == nil || errors.Is(err, balancer.ErrNoSubConnAvailable) {
-		t.Fatalf("Pick() without endpoints = %v, want an error that says so", err)
+		t.Fatalf("Pick() without endpoints = %v, want an error about missing endpoints", err)
 	}
 	if cc.state != failure {
 		t.Errorf("channel is %v, want TRANSIENT_FAILURE", cc.state)

@@ -70,7 +70,7 @@ func TestRefusalsFollow(t *testing.T) {
 	}
 	first, _ := made(func(*picker.Leaf) {})
 	if r, _ := made(func(l *picker.Leaf) { l.Priorities = []picker.Priority{prio(eps(0, 1))} }); r != first {
-		t.Error("another endpoint, and they are made anew")
+		t.Error("the statuses are rebuilt for another endpoint")
 	}
 	for want, change := range map[string]func(*picker.Leaf){
 		`max requests 7 exceeded on service "s"`:        func(l *picker.Leaf) { l.MaxRequests = 7 },

@@ -51,7 +51,7 @@ func (r *replacing) next(n int, before *fakeConn) *fakeConn {
 	r.t.Helper()
 	sc := r.cc.find(n)
 	if sc == nil || sc == before || sc.connects == 0 {
-		r.t.Fatalf("endpoint %d is not connected to anew", n)
+		r.t.Fatalf("endpoint %d has no new connection", n)
 	}
 	return sc
 }

@@ -118,7 +118,7 @@ func TestReplacementReports(t *testing.T) {
 			t.Errorf("%d streams of reports of %d, want 1 of 2", r.cc.streams, r.cc.streamed)
 		}
 		if e := r.clusters["c"].inUse.localities[0].endpoints[0]; e.StateSince != since {
-			t.Error("the endpoint's slow start began anew")
+			t.Error("the endpoint's slow start restarted")
 		}
 	})
 }
@@ -149,12 +149,12 @@ func TestReplacementOfProducers(t *testing.T) {
 	third := r.next(1, fresh)
 	s.mu.Lock()
 	reports := s.states[old.addr]
-	s.states[old.addr] = connectivity.Shutdown // which it is told to be otherwise
+	s.states[old.addr] = connectivity.Shutdown // overwritten, so that the next report is visible
 	s.mu.Unlock()
 	r.to(third, ready)
 	r.wantServing(third)
 	if s.states[old.addr] != connectivity.Ready || reports != connectivity.Ready {
-		t.Errorf("the policy sees the connection %v, want READY anew", s.states[old.addr])
+		t.Errorf("the policy sees the connection %v, want READY again", s.states[old.addr])
 	}
 	r.change(customOf(true, stubA, `{}`, prio(eps(1))))
 	fourth := r.next(1, third)

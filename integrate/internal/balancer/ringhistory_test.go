@@ -227,9 +227,9 @@ func (tr *ringTrial) settle() {
 	}
 }
 
-// TestLazyRingHistories: whatever connections, RPCs and updates do, each RPC comes to the
-// endpoint that a walk round the ring finds, endpoints are asked to connect as often as the
-// rules say and no more, and the channel is in the state that follows (A42, A61, T-RING-7).
+// TestLazyRingHistories: after any sequence of connections, RPCs and updates, each RPC is sent to
+// the endpoint that a walk round the ring finds, endpoints are asked to connect as often as the
+// rules require and no more, and the channel has the resulting state (A42, A61, T-RING-7).
 func TestLazyRingHistories(t *testing.T) {
 	runs := 150
 	if testing.Short() {

@@ -41,8 +41,8 @@ type silent struct{}
 
 func (silent) Gauges(metric.Emit) *xds.Client { return nil }
 
-// TestGaugesOfOneTarget: to read the gauges of a target costs as much whatever channels there
-// are to others, since each target is asked for.
+// TestGaugesOfOneTarget: reading the gauges of a target costs the same however many channels other
+// targets have, since gauges are read by target.
 func TestGaugesOfOneTarget(t *testing.T) {
 	var links []*link.Link
 	cost := func(targets int) float64 {

@@ -162,7 +162,8 @@ func TestPosition(t *testing.T) {
 	}
 }
 
-// TestPercentageSays: a host outside of the percentage is told by how much to raise it.
+// TestPercentageSays: for a host outside of the percentage, the remedy names the percentage to
+// exceed.
 func TestPercentageSays(t *testing.T) {
 	onHost(t, "pod-1")
 	u, err := url.Parse("xds:///svc")
