@@ -117,7 +117,7 @@ func TestRelease(t *testing.T) {
 // the fuzz targets of make fuzz.
 func TestWorkflows(t *testing.T) {
 	for name, want := range map[string][]string{"ci": {".ci/run"}, "release": {".ci/release", ".ci/run", "gh"},
-		"weekly": {"make", "make", "make", "go", "go", "go"}} {
+		"weekly": {"make", "make", "make", "go", "go", "go", "go"}} {
 		var commands []string
 		for _, m := range regexp.MustCompile(`(?m)^ +- run: make (\S+)`).FindAllStringSubmatch(read(t, ".github/workflows/"+name+".yml"), -1) {
 			if !strings.Contains(read(t, "Makefile"), "\n"+m[1]+":") {
