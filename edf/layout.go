@@ -13,7 +13,7 @@ import (
 // all weights, or from another layout, with which it then shares the unchanged parts.
 //
 // It is immutable except for class.rem, which belongs to the queue made from it. There is at
-// most one such Heap.
+// most one such queue.
 type layout struct {
 	links   links
 	classes []class // classes of size 0 are reused for other weights

@@ -181,9 +181,9 @@ type ResourceOptions struct {
 	MaxHashBytes uint64
 	// Remember is a directory for the resources in use. They are written there every minute, and when the
 	// last channel is closed, to one file for each program name and bootstrap, readable by the owner only.
-	// A channel that cannot reach any control plane uses them, if they are at most 24 hours old, until one answers; the
-	// log and ServerStatus.SourceError say so. The directory must exist. The default is to
-	// remember nothing. Channels that differ in it do not share an XdsClient.
+	// A channel that cannot reach any control plane uses them, if they are at most 24 hours old,
+	// until one answers. The log and ServerStatus.SourceError then have their age. The directory
+	// must exist. The default is to remember nothing. Channels that differ in it do not share an XdsClient.
 	Remember string
 }
 

@@ -257,8 +257,8 @@ func newPeers(before *peers, count int, decay time.Duration) *peers {
 
 // bounded returns the part of an integral of t that counts for the mean: a peer counts as at most
 // outlier times as slow as the mean. Otherwise one RPC in a thousand that explores a slow peer would
-// move the mean, and with it each estimate from few RPCs, so far that such peers got none. If all
-// peers become slower, the mean follows in a few steps.
+// move the mean, and with it each estimate from few RPCs, so far that peers with few RPCs would get
+// none. If all peers become slower, the mean follows in a few steps.
 func (p *peers) bounded(t *timing, busy float64) float64 {
 	mean := p.meanOf(p.mean.Load())
 	own := (t.busy + prior*mean) / (float64(t.ended) + prior)

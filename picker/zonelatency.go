@@ -21,10 +21,10 @@ import (
 // to as a whole, so that nothing oscillates.
 //
 // The latency of a zone is that of this client's RPCs in the recent decay time, by Little's law as
-// for an endpoint (timing), with failures as time lost. It includes RPCs that hang, but no comparison of RPCs in flight,
-// of which the own zone naturally has more. A zone without RPCs counts as average. So RPCs
-// explore other zones: the first one, and then one in the time of zoneEvery RPCs, or in half of the decay time if
-// that is longer.
+// for an endpoint (timing), with failures as time lost. It includes RPCs that hang. RPCs in flight
+// are not compared, since the own zone has more of them. A zone without RPCs counts as average.
+// So RPCs explore other zones: the first one, and then one in the time of zoneEvery RPCs, or in
+// half of the decay time if that is longer.
 const (
 	zoneMargin = 2
 	zoneEvery  = 64

@@ -50,7 +50,7 @@ func newClient(cfg *bootstrap.Config, opts Options) *Client {
 		core:        core,
 		cache:       cache,
 		targets:     &targets{core: core, cache: cache, patches: &patches{core: core, cache: cache}, managers: map[targetKey]*dependencyManager{}},
-		lookups:     &lookups{core: core, cache: cache, running: map[*entry][]*lookup{}},
+		lookups:     &lookups{core: core, cache: cache, running: map[*entry]*nameLookups{}},
 		authorities: &authorities{core: core, cache: cache, pool: pool, all: map[authorityKey]*authority{}},
 		pool:        pool,
 		done:        make(chan struct{}),

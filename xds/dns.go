@@ -24,7 +24,13 @@ import (
 type lookups struct {
 	core    *core
 	cache   *cache
-	running map[*entry][]*lookup // by name
+	running map[*entry]*nameLookups
+}
+
+// nameLookups are the lookups of an entry, one for each name.
+type nameLookups struct {
+	list   []*lookup
+	cancel context.CancelFunc
 }
 
 // subscribeLocked implements source: it starts the lookups of an entry.
@@ -39,14 +45,13 @@ func (all *lookups) subscribeLocked(e *entry) {
 		}
 	}
 	ctx, cancel := context.WithCancel(all.core.ctx)
-	list := make([]*lookup, len(names))
+	running := &nameLookups{make([]*lookup, len(names)), cancel}
 	for i, name := range names {
 		l := &lookup{all: all, e: e, name: name, every: every, retry: make(chan struct{}, 1), answered: make(chan struct{}, 1)}
-		list[i] = l
+		running.list[i] = l
 		all.core.tasks.Go(func() { l.run(ctx) })
 	}
-	list[0].cancel = cancel
-	all.running[e] = list
+	all.running[e] = running
 }
 
 // unsubscribeLocked implements source. The lookups end when the entry leaves the cache.
@@ -54,7 +59,7 @@ func (all *lookups) unsubscribeLocked(*entry) {}
 
 // forgetLocked implements source.
 func (all *lookups) forgetLocked(e *entry) {
-	all.running[e][0].cancel()
+	all.running[e].cancel()
 	delete(all.running, e)
 }
 
@@ -68,8 +73,8 @@ func (all *lookups) resendLocked(*entry) {}
 
 // againLocked repeats all lookups.
 func (all *lookups) againLocked() {
-	for _, list := range all.running {
-		for _, l := range list {
+	for _, running := range all.running {
+		for _, l := range running.list {
 			notify(l.retry)
 		}
 	}
@@ -87,11 +92,10 @@ func notify(c chan struct{}) {
 // there. gRPC's resolver limits its own rate, and retries after errors. With every, another resolver replaces
 // it that long after its answer.
 type lookup struct {
-	all    *lookups
-	e      *entry
-	name   string
-	every  time.Duration      // 0 for LOGICAL_DNS
-	cancel context.CancelFunc // of all of the entry, in the first
+	all   *lookups
+	e     *entry
+	name  string
+	every time.Duration // 0 for LOGICAL_DNS
 
 	retry    chan struct{} // holds a token if another lookup was requested
 	answered chan struct{} // holds a token after an answer
@@ -148,6 +152,10 @@ func (l *lookup) answer(list []netip.AddrPort, err error) {
 	core, e := l.all.core, l.e
 	core.mu.Lock()
 	defer core.unlock()
+	running := l.all.running[e]
+	if running == nil {
+		return // the entry has left the cache
+	}
 	if l.err = nil; err != nil {
 		l.err = fmt.Errorf("xdslb: resolving DNS name %q: %w", l.name, err)
 	} else {
@@ -157,7 +165,7 @@ func (l *lookup) answer(list []netip.AddrPort, err error) {
 	value := &addresses{of: map[string][]netip.AddrPort{}}
 	same := old != nil
 	var failed error
-	for _, l := range l.all.running[e] {
+	for _, l := range running.list {
 		if l.list == nil && l.err == nil {
 			return
 		}

@@ -140,8 +140,8 @@ type ServerStatus struct {
 	Since     time.Time `json:"since,omitzero"`
 	Error     string    `json:"error,omitempty"` // of the latest stream that failed
 	ErrorTime time.Time `json:"error_time,omitzero"`
-	// EndsStreams is when the server was found to end each stream in order for another reason, or an
-	// unknown one. It is zero once a stream has been open for 3 minutes.
+	// EndsStreams is when the server was found to end each stream in order, although it is not known
+	// that others displace them (Displaced). It is zero once a stream has been open for 3 minutes.
 	EndsStreams time.Time `json:"ends_streams,omitzero"`
 	// Displaced is when other xDS streams were found to displace the client's, as behind an agent that
 	// accepts one stream: another XdsClient of the process has connected, or the server is Istio's agent. It

@@ -267,7 +267,7 @@ func (d *detail) whyOut(p *shownPriority, e *endpoint, cfg *picker.Endpoint, pas
 	if passedBy {
 		return "its zone gets no RPCs of this channel"
 	}
-	if p.policy.Kind == picker.PolicyLeastLatency || p.policy.Kind == picker.PolicyPrequal {
+	if p.policy.TimesRPCs() {
 		return "others are faster, or it was not READY yet when the configuration was last published"
 	}
 	return "not READY yet when the configuration was last published"

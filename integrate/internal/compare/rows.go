@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/integrate/internal/weights"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
@@ -79,7 +80,7 @@ var rows = []row{
 		true, "a source in the process in place of a control plane, or as its fallback", "it cannot read the bootstrap, so channels stay with xdslb",
 		"use a bootstrap with control planes only", channel(func(in *Input) bool {
 			// Config.Resources.Remember adds a source to a bootstrap that stock can read.
-			return in.servers(func(s *bootstrap.Server) bool { return s.Local() && !strings.HasPrefix(s.URI, "remembered:") })
+			return in.servers(func(s *bootstrap.Server) bool { return s.Local() && !strings.HasPrefix(s.URI, offline.Remembered) })
 		}),
 	},
 

@@ -192,10 +192,10 @@ const (
 	maxPushback       = time.Minute
 )
 
-// Pushback returns for how long the server of a failed attempt should get no RPCs, so that clients with other endpoints spare
-// it: the time of grpc-retry-pushback-ms, or a second for RESOURCE_EXHAUSTED without it, up to a minute. It is 0 if
-// the server does not ask for it. A message that is too large for the client or the server is
-// RESOURCE_EXHAUSTED too, but no reason. Does not allocate, except for RESOURCE_EXHAUSTED.
+// Pushback returns for how long the server of a failed attempt requests not to be sent RPCs: the time of
+// grpc-retry-pushback-ms, or a second for RESOURCE_EXHAUSTED without it, up to a minute; 0 if it
+// requests nothing. gRPC's errors about the size of messages are RESOURCE_EXHAUSTED too, and do
+// not count. Does not allocate, except for RESOURCE_EXHAUSTED.
 func Pushback(info *balancer.DoneInfo) time.Duration {
 	switch wait, pushed, again := pushbackOf(info.Trailer); {
 	case pushed && again:
