@@ -160,6 +160,8 @@ type client struct {
 	link *Link
 	mu   sync.Mutex
 	sent int // service configs
+	// first is the first one as text. Later ones may follow at once.
+	first string
 }
 
 // newClient returns a channel of a target that has left idle mode. If build is not set, the test
@@ -199,6 +201,9 @@ func (c *client) send(t *testing.T, methods []methodconfig.Config) {
 	config, err := json.Marshal(map[string]any{"methodConfig": c.link.Append(methods)})
 	if err != nil {
 		t.Error(err)
+	}
+	if c.sent == 1 {
+		c.first = string(config)
 	}
 	parsed := c.conn.ParseServiceConfig(string(config))
 	if parsed.Err != nil {
@@ -257,9 +262,11 @@ func TestSearchOfNewResolver(t *testing.T) {
 		go func() { found <- Find(context.Background(), c.ClientConn) }()
 		synctest.Wait()
 		c.build(t, nil)
-		if !c.hasEntry() {
-			t.Error("the first service config has no entry during a search")
+		c.mu.Lock()
+		if !strings.Contains(c.first, linkService) {
+			t.Errorf("the first service config during a search is %s, want the entry", c.first)
 		}
+		c.mu.Unlock()
 		c.conn.ReportError(errors.New("no endpoints")) // the channel's new state wakes Find
 		if l := <-found; l != c.link || c.hasEntry() {
 			t.Errorf("Find() = %v; the service config has the entry: %v, want false", l, c.hasEntry())
