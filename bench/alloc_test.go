@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/pickercapture"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/picker"
@@ -90,9 +91,7 @@ func TestChannelAllocs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	p, err := pickercapture.Capture(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	p.Info.Ctx = context.WithoutCancel(p.Info.Ctx)
 	if got := allocs(0, 1000, func() { _ = p.Do() }); got != 0 {
 		t.Errorf("%v allocations in a pick, want none", got)

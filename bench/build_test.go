@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/balancer/weightedtarget"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/edf"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/ringhash"
@@ -172,9 +173,7 @@ var sink int
 
 func must[T any](tb testing.TB, f func() (T, error)) T {
 	v, err := f()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	kit.Must(tb, err)
 	return v
 }
 

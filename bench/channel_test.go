@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/grpc/xds"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/pickercapture"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
@@ -116,9 +117,7 @@ func startBackend(tb testing.TB, tcp bool) *backend {
 	var lis net.Listener
 	if tcp {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			tb.Fatal(err)
-		}
+		kit.Must(tb, err)
 		lis, b.connect = l, func(ctx context.Context) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
 		}
@@ -169,16 +168,12 @@ func openWith(tb testing.TB, sc scenario, newClient func(string, ...grpc.DialOpt
 	tb.Helper()
 	b := startBackend(tb, sc.tcp)
 	cc, err := newClient(target, append(opts, grpc.WithContextDialer(b.dial))...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	kit.Must(tb, err)
 	tb.Cleanup(func() { _ = cc.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	call := func(ctx context.Context) {
-		if err := cc.Invoke(ctx, method, &testgrpc.Empty{}, &testgrpc.Empty{}, grpc.WaitForReady(true)); err != nil {
-			tb.Fatal(err)
-		}
+		kit.Must(tb, cc.Invoke(ctx, method, &testgrpc.Empty{}, &testgrpc.Empty{}, grpc.WaitForReady(true)))
 	}
 	if sc.hashed {
 		for _, session := range sessions() {
@@ -222,8 +217,6 @@ func builderOf(impl string, bootstrap []byte) (resolver.Builder, error) {
 // startControl serves the scenario.
 func startControl(tb testing.TB, sc scenario) *xdstest.Server {
 	control := xdstest.New(tb, xdstest.Options{})
-	if err := control.Set(sc.resources(0)); err != nil {
-		tb.Fatal(err)
-	}
+	kit.Must(tb, control.Set(sc.resources(0)))
 	return control
 }

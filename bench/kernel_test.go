@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -74,9 +75,7 @@ func (k *kernel) build(tb testing.TB) {
 	if err == nil {
 		err = s.ClusterErr(0)
 	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	kit.Must(tb, err)
 	k.snapshot = s
 }
 

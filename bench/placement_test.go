@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	stockxds "google.golang.org/grpc/xds"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -45,21 +46,15 @@ func TestPlacement(t *testing.T) {
 		r := xdstest.Service("svc", xdstest.Locality{Endpoints: endpoints})
 		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster("svc", "svc", testplane.RingHash(1024, 4096))}
 		r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig("svc", testplane.HashHeader(xdstest.Route("", "svc"), "key"))}
-		if err := control.Set(r); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, control.Set(r))
 	}
 	serve(backends)
 
 	dial := func(b resolver.Builder, err error) *grpc.ClientConn {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		cc, err := grpc.NewClient("xds:///svc", grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		t.Cleanup(func() { _ = cc.Close() })
 		return cc
 	}
@@ -87,9 +82,7 @@ func TestPlacement(t *testing.T) {
 				return err
 			})
 		}
-		if err := g.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, g.Wait())
 		return hosts
 	}
 	compare := func(when string) []string {

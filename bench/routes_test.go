@@ -13,6 +13,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/pickercapture"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/picker"
@@ -50,9 +51,7 @@ func capture(tb testing.TB, cc *grpc.ClientConn) pickercapture.Pick {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	p, err := pickercapture.Capture(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	kit.Must(tb, err)
 	p.Info.Ctx = context.WithoutCancel(p.Info.Ctx)
 	return p
 }

@@ -6,6 +6,8 @@ package edf
 import (
 	"slices"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // uneven has a period of 31335 picks: more than a window, and short enough to hold.
@@ -17,13 +19,9 @@ func newUneven(t *testing.T, longest uint64) (*Schedule, []int) {
 	t.Helper()
 	c := Config{Weights: uneven, Start: 1 << 60}
 	s, err := c.schedule(longest, window)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	h, err := c.queue()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return s, take(h.next, 10*window)
 }
 
@@ -220,9 +218,7 @@ func TestLeapInPeriod(t *testing.T) {
 func TestFallBackOnFew(t *testing.T) {
 	for _, longest := range []uint64{0, 1 << 20} {
 		s, err := Config{Weights: []uint32{0, 5000, 17000, 9001}}.schedule(longest, window)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		s.buffer.busy.Store(true) // of a refiller that is off its CPU
 		counts := make([]int, 4)
 		for n := range uint64(initial + 4*small) {

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // build returns the compiler's output for the package with flags.
@@ -73,9 +75,7 @@ func functions(t *testing.T) func(file string, line int) string {
 	return func(file string, line int) string {
 		if files[file] == nil {
 			f, err := parser.ParseFile(set, file, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			files[file] = f
 		}
 		for _, d := range files[file].Decls {

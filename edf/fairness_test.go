@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // The figures in the package documentation: over one period, the furthest that an endpoint's
@@ -33,9 +35,7 @@ func TestFairness(t *testing.T) {
 		{"weight 1000 behind 1000 of weight 1", append(slices.Repeat([]uint32{1}, 1000), 1000), "499.50 999"},
 	} {
 		h, err := Config{Weights: test.weights}.queue()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		deviation, run := unfairness(h, test.weights)
 		if got := fmt.Sprintf("%.2f %d", deviation, run); got != test.want {
 			t.Errorf("%s: deviation and run %s, want %s", test.name, got, test.want)

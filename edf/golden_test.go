@@ -13,6 +13,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/golden.txt")
@@ -25,9 +27,7 @@ var update = flag.Bool("update", false, "rewrite testdata/golden.txt")
 func TestGolden(t *testing.T) {
 	const file = "testdata/golden.txt"
 	old, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	var now bytes.Buffer
 	lines := bufio.NewScanner(bytes.NewReader(old))
 	for lines.Scan() {
@@ -43,9 +43,7 @@ func TestGolden(t *testing.T) {
 		}
 		for n, impl := range impls {
 			next, err := impl.new(c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			got := config + ": " + golden(next)
 			if n == 0 {
 				fmt.Fprintln(&now, got)
@@ -56,9 +54,7 @@ func TestGolden(t *testing.T) {
 		}
 	}
 	if *update {
-		if err := os.WriteFile(file, now.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.WriteFile(file, now.Bytes(), 0o644))
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // A Schedule derived from another one by any number of changes makes the same picks as one made
@@ -19,9 +21,7 @@ func TestReweighSomeIsReweigh(t *testing.T) {
 	shared := 0
 	for _, weights := range randomSets(scaled(300), 100) {
 		s, err := Config{Weights: weights, Start: r.Uint64()}.Schedule()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		for range 12 {
 			ticket := s.base + r.Uint64N(40)
 			var changes []Change
@@ -130,13 +130,9 @@ func TestChangesShare(t *testing.T) {
 		weights[i] = 1 + uint32(i%7)
 	}
 	s, err := Config{Weights: weights, Start: 5}.Schedule()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	next, err := s.ReweighSome([]Change{{500, 100}}, s.base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	same := 0
 	for k := range s.links {
 		if s.links[k] == next.links[k] {
@@ -168,9 +164,7 @@ func TestChangesShare(t *testing.T) {
 
 func TestCompare(t *testing.T) {
 	s, err := Config{Weights: []uint32{3, 0, 5}}.Schedule()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, test := range []struct {
 		weights      []uint32
 		same, active bool
@@ -194,9 +188,7 @@ func TestCompare(t *testing.T) {
 func TestReweighSomeErrors(t *testing.T) {
 	for _, weights := range [][]uint32{{3, 4}, {5, 5}} {
 		s, err := Config{Weights: weights}.Schedule()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		for want, changes := range map[string][]Change{
 			"endpoint 2 is out of range of 2":  {{0, 1}, {2, 1}},
 			"endpoint -1 is out of range of 2": {{-1, 1}},
@@ -213,13 +205,9 @@ func TestReweighSomeErrors(t *testing.T) {
 // Weights that become too large for packed keys take a queue of another kind.
 func TestReweighSomeWide(t *testing.T) {
 	s, err := Config{Weights: []uint32{1 << 30, 5}}.Schedule()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	next, err := s.ReweighSome([]Change{{1, 1<<31 + 1}}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if s.single || !next.single {
 		t.Errorf("each endpoint is a class: %v, then %v, want false and true", s.single, next.single)
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // impls are all ways to produce a sequence. They must agree in every pick.
@@ -75,9 +77,7 @@ func forEachImpl(t *testing.T, c Config, f func(t *testing.T, next func() int)) 
 	for _, impl := range impls {
 		t.Run(impl.name, func(t *testing.T) {
 			next, err := impl.new(c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			f(t, next)
 		})
 	}
@@ -119,9 +119,7 @@ func TestSequenceIsTheOracles(t *testing.T) {
 			t.Parallel()
 			for _, weights := range randomSets(scaled(1500), 40) {
 				next, err := impl.new(Config{Weights: weights})
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				o := newOracle(weights)
 				for n := range picks {
 					if got, want := next(), o.next(); got != want {
@@ -149,9 +147,7 @@ func TestNearestDeadlines(t *testing.T) {
 		{1 << 16, 1<<32 - 1<<16 - 1, false},
 	} {
 		h, err := Config{Weights: []uint32{test.a, test.b}}.queue()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if wide := h.wide != nil; wide != test.wide {
 			t.Errorf("weights %d and %d: wide keys: %v, want %v", test.a, test.b, wide, test.wide)
 		}
@@ -183,9 +179,7 @@ func TestSequenceRepeats(t *testing.T) {
 	for _, weights := range randomSets(scaled(400), 40) {
 		c := Config{Weights: weights}
 		h, err := c.queue()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		period := h.total.period()
 		if period > 2000 {
 			continue
@@ -209,9 +203,7 @@ func TestWideSequenceRepeats(t *testing.T) {
 	weights := make([]uint32, 1<<18+1)
 	weights[5], weights[99], weights[1<<18] = few[0], few[1], few[2]
 	wide, err := Config{Weights: weights}.queue()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	packed, _ := Config{Weights: few}.queue()
 	if wide.wide == nil || packed.wide != nil {
 		t.Fatalf("wide keys: %v and %v, want true and false", wide.wide != nil, packed.wide != nil)
@@ -227,9 +219,7 @@ func TestSeekFar(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, weights := range randomSets(scaled(500), 30) {
 		h, err := Config{Weights: weights}.queue()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		n := r.Uint64()
 		o := newOracle(weights)
 		o.skip(n % h.total.period())
@@ -245,9 +235,7 @@ func TestSeekFar(t *testing.T) {
 func TestQuotas(t *testing.T) {
 	for _, weights := range randomSets(scaled(1000), 30) {
 		h, err := Config{Weights: weights}.queue()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		picks := make([]uint64, len(weights))
 		for n := uint64(1); n <= min(h.total.period(), 3000); n++ {
 			i := h.next()
@@ -279,13 +267,9 @@ func TestPeriod(t *testing.T) {
 		{[]uint32{1<<32 - 2, 1}, 1<<32 - 1},
 	} {
 		h, err := Config{Weights: test.weights}.queue()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		s, err := Config{Weights: test.weights}.Schedule()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if h.total.period() != test.want || s.period() != test.want {
 			t.Errorf("weights %v: period %d and %d, want %d", test.weights, h.total.period(), s.period(), test.want)
 		}
@@ -295,9 +279,7 @@ func TestPeriod(t *testing.T) {
 func TestByWeight(t *testing.T) {
 	for _, weights := range randomSets(scaled(1000), 300) {
 		total, err := Config{Weights: weights}.totals()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		var want []uint64
 		for i, w := range weights {
 			if w > 0 {

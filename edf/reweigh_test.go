@@ -7,15 +7,15 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // Weights that only change their scale continue the sequence.
 func TestReweighScale(t *testing.T) {
 	weights := []uint32{3, 0, 7, 1}
 	s, err := Config{Weights: weights}.Schedule()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	want := newOracle(weights).take(50)
 	for n := range want {
 		if got := s.At(uint64(n)); got != want[n] {
@@ -32,9 +32,7 @@ func TestReweighScale(t *testing.T) {
 func TestReweighKeepsPlace(t *testing.T) {
 	weights := slices.Repeat([]uint32{100}, 1000)
 	s, err := Config{Weights: weights}.Schedule()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for n := range 500 {
 		if s.At(uint64(n)) != n {
 			t.Fatalf("pick %d is not %d", n, n)
@@ -42,9 +40,7 @@ func TestReweighKeepsPlace(t *testing.T) {
 	}
 	weights[999] = 101
 	s, err = s.Reweigh(weights, 500)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	// The heavier one now comes first in each round, so it counts among the 500 that have had
 	// their turn, in place of the last of them.
 	for n := range 500 {
@@ -69,9 +65,7 @@ func TestReweighOften(t *testing.T) {
 			}
 		}
 		s, err := Config{Weights: weights, Start: r.Uint64()}.Schedule()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		had, due := make([]float64, len(weights)), make([]float64, len(weights))
 		for n := range 40_000 {
 			had[s.At(uint64(n))]++

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // Pick Start+k belongs to ticket Base+k, wherever both begin, also for tickets from before
@@ -22,9 +24,7 @@ func TestAt(t *testing.T) {
 		for _, base := range []uint64{0, 1, 1 << 20, 1<<63 - 100, 1 << 63, math.MaxUint64 - 50, r.Uint64()} {
 			c := Config{Weights: weights, Start: r.Uint64(), Base: base}
 			s, err := c.Schedule()
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			o := newOracle(weights)
 			o.skip(c.Start % s.period())
 			want := o.take(picks)
@@ -50,9 +50,7 @@ func TestAt(t *testing.T) {
 // EDF-13: equal weights are round robin, and take no memory.
 func TestEqualWeights(t *testing.T) {
 	s, err := Config{Weights: slices.Repeat([]uint32{1 << 20}, 1000), Start: 998}.Schedule()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if s.buffer != nil {
 		t.Error("equal weights have a buffer")
 	}
@@ -123,9 +121,7 @@ func TestBufferKind(t *testing.T) {
 		{weights: append(make([]uint32, 1<<16-1), 1, 1<<21), slides: true, words: window / 2},
 	} {
 		s, err := Config{Weights: test.weights}.Schedule()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if n, bytes := len(s.table.Load().words), 8; n*bytes > 4*small {
 			t.Errorf("period %d of %d endpoints: begins with %d bytes", s.period(), len(test.weights), n*bytes)
 		}
@@ -169,9 +165,7 @@ func TestConcurrentNext(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := Config{Weights: test.weights, Start: 4321, Base: 99}
 			s, err := c.schedule(test.longest, test.window)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			d, picks := draw(s), scaled(40_000)
 			got := make([]atomic.Int64, len(c.Weights))
 			var done sync.WaitGroup
@@ -206,9 +200,7 @@ func TestConcurrentEdges(t *testing.T) {
 	const goroutines = 8
 	c := Config{Weights: []uint32{5000, 0, 17000, 333, 1, 9001}}
 	s, err := c.schedule(0, 2*block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	picks := uint64(scaled(60_000))
 	want := make([]int, goroutines*picks+4*block)
 	h, _ := c.queue()
@@ -245,9 +237,7 @@ func TestConcurrentEdges(t *testing.T) {
 func TestPlace(t *testing.T) {
 	// A period of 4; the largest start is in place 3.
 	s, err := Config{Weights: []uint32{4, 2, 2}, Start: math.MaxUint64 - 2, Base: 100}.Schedule()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for ticket, want := range map[uint64]uint64{100: 1, 101: 2, 103: 0, 1<<40 + 100: 1, 99: 0, 98: 3, 90: 3} {
 		if got := s.Place(ticket); got != want {
 			t.Errorf("Place(%d) = %d, want %d", ticket, got, want)
@@ -308,9 +298,7 @@ func TestRandomStart(t *testing.T) {
 			for range starts {
 				c.Start = r.Uint64()
 				next, err := impl.new(c)
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				picks[next()]++
 			}
 			var chi float64

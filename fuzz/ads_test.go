@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
@@ -107,9 +108,7 @@ func (noDNS) Close()                                {}
 
 func checkADS(t *testing.T, messages [][]byte) {
 	cfg, err := bootstrap.Parser{}.Parse("fuzz", []byte(`{"xds_servers":[{"server_uri":"passthrough:///s","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	var mu sync.Mutex
 	var stream *wire // the latest
 	client := xds.Acquire(cfg, xds.Options{Linger: -1, DNS: noDNS{}, DialOptions: []grpc.DialOption{grpc.WithStreamInterceptor(

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -137,9 +138,7 @@ func (o *deltaOutcome) note(cfg *picker.Config) {
 
 func checkDelta(t *testing.T, messages [][]byte) (o deltaOutcome) {
 	cfg, err := bootstrap.Parser{}.Parse("fuzz", []byte(`{"xds_servers":[{"server_uri":"passthrough:///s","channel_creds":[{"type":"insecure"}]}],"authorities":{"":{}},"node":{"id":"n"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	var mu sync.Mutex
 	var stream *wire // the latest
 	client := xds.Acquire(cfg, xds.Options{Linger: -1, Delta: true, DNS: noDNS{}, DialOptions: []grpc.DialOption{grpc.WithStreamInterceptor(

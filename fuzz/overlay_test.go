@@ -14,6 +14,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -67,9 +68,7 @@ func FuzzOverlay(f *testing.F) {
 			return // patches apply to valid resources only
 		}
 		name, err := resource.Name(typ, value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		before := slices.Clone(value)
 		s := o.Select("xds:///x")
 		r := s.Apply(typ, name, value, decode)

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -137,17 +138,13 @@ func FuzzOverlaySecurity(f *testing.F) {
 		f.Add(uint64(1), uint64(2), uint8(i)|0x80, merge)
 	}
 	aggregate, err := anypb.New(&aggregatev3.ClusterConfig{Clusters: []string{"secure"}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	kit.Must(f, err)
 	config, err := anypb.New(&tlsv3.UpstreamTlsContext{Sni: "good.example", CommonTlsContext: &tlsv3.CommonTlsContext{
 		ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
 			CaCertificateProviderInstance: &tlsv3.CertificateProviderPluginInstance{InstanceName: "default"},
 			MatchSubjectAltNames:          []*matcherv3.StringMatcher{{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "good.example"}}},
 		}}}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	kit.Must(f, err)
 	decode := func(b []byte) (any, error) {
 		return resource.Decode(resource.ClusterType, b, resource.Options{CertProvider: func(string, resource.CertUse) error { return nil }})
 	}
@@ -161,9 +158,7 @@ func FuzzOverlaySecurity(f *testing.F) {
 		}
 		value := encode(t, c)
 		before, err := decode(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		var patches []string
 		for i := range 1 + which%4 {
 			if i > 0 || merge == "" {

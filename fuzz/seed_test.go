@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -33,9 +34,7 @@ import (
 func encode(tb testing.TB, m proto.Message) []byte {
 	tb.Helper()
 	b, err := proto.MarshalOptions{Deterministic: true, AllowPartial: true}.Marshal(m)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	kit.Must(tb, err)
 	return b
 }
 
@@ -75,9 +74,7 @@ func recorded(tb testing.TB, typ resource.Type, suffix, refused string) (list []
 func read(tb testing.TB, file string) []byte {
 	tb.Helper()
 	b, err := os.ReadFile(file)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	kit.Must(tb, err)
 	return b
 }
 

@@ -13,6 +13,7 @@ import (
 	channelz "google.golang.org/grpc/channelz/service"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/csds"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -25,31 +26,21 @@ func TestAdminServices(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
 	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap(t.Name())})
-	if err := integrate.WaitReady(t.Context(), cc, "/s/m"); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, integrate.WaitReady(t.Context(), cc, "/s/m"))
 
 	server := grpc.NewServer()
 	channelz.RegisterChannelzServiceToServer(server)
-	if err := csds.Register(server); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, csds.Register(server))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	go server.Serve(lis)
 	t.Cleanup(server.Stop)
 	admin, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { admin.Close() })
 
 	top, err := channelzpb.NewChannelzClient(admin).GetTopChannels(t.Context(), &channelzpb.GetTopChannelsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	found := false
 	for _, c := range top.GetChannel() {
 		found = found || c.GetData().GetTarget() == cc.CanonicalTarget()
@@ -58,9 +49,7 @@ func TestAdminServices(t *testing.T) {
 		t.Errorf("channelz has no channel %s: %v", cc.CanonicalTarget(), top.GetChannel())
 	}
 	status, err := statusv3.NewClientStatusDiscoveryServiceClient(admin).FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	clients := map[string]int{}
 	for _, config := range status.GetConfig() {
 		clients[config.GetNode().GetId()] = len(config.GetGenericXdsConfigs())

@@ -79,9 +79,7 @@ func TestTypedStruct(t *testing.T) {
 		} else {
 			offering(t, control, backends, testplane.WrrLocality(&roundrobinv3.RoundRobin{}))
 		}
-		if err := control.WaitACK(ctx, xdstest.CDS); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, control.WaitACK(ctx, xdstest.CDS))
 		kit.WaitFor(t, "RPCs to both localities", func() bool { return backends[0].Calls() > was[0]+20 && backends[1].Calls() > was[1]+20 })
 	}
 	offering(t, control, backends, subset(0))

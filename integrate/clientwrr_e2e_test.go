@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -106,9 +107,7 @@ func withWRR(t *testing.T, outOfBand bool) testplane.ClusterOption {
 		BlackoutPeriod:      durationpb.New(50 * time.Millisecond),
 		WeightUpdatePeriod:  durationpb.New(100 * time.Millisecond),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return func(c *clusterv3.Cluster) {
 		c.LoadBalancingPolicy = &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
 			TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "wrr", TypedConfig: config},
@@ -159,9 +158,7 @@ func checkClientWRR(t *testing.T, b *bubble, outOfBand bool) {
 		counts := map[string]int{}
 		for range n {
 			host, err := call(t, cc, grpc.WaitForReady(true))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			counts[host]++
 			time.Sleep(time.Millisecond)
 		}

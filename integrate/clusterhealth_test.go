@@ -18,6 +18,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -75,9 +76,7 @@ func TestClusterHealthCheck(t *testing.T) {
 				var got []int
 				for range 20 {
 					host, err := call(t, cc, grpc.WaitForReady(true))
-					if err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(t, err)
 					i := slices.IndexFunc(backends, func(b *xdstest.Backend) bool { return b.Addr().String() == host })
 					if !slices.Contains(got, i) {
 						got = append(got, i)

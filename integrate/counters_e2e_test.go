@@ -100,9 +100,7 @@ func TestReportRename(t *testing.T) {
 		}
 	}
 	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if _, err := stream.Header(); err != nil {
 		t.Fatal(err)
 	}
@@ -114,9 +112,7 @@ func TestReportRename(t *testing.T) {
 		}
 		return two.OK > 0
 	})
-	if err := stream.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, stream.CloseSend())
 	if _, err := stream.Recv(); err != io.EOF {
 		t.Fatal(err)
 	}
@@ -131,9 +127,7 @@ func TestReportOfLeafThatMoves(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
 	members, err := anypb.New(&aggregatev3.ClusterConfig{Clusters: []string{"a"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	all := &clusterv3.Cluster{Name: "all", ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{
 		ClusterType: &clusterv3.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: members},
 	}}
@@ -147,9 +141,7 @@ func TestReportOfLeafThatMoves(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if _, err := stream.Header(); err != nil {
 		t.Fatal(err)
 	}
@@ -158,9 +150,7 @@ func TestReportOfLeafThatMoves(t *testing.T) {
 		s, err := integrate.StatusOf(cc)
 		return err == nil && len(s.Clusters) == 1 && s.Clusters[0].Name == "a" && s.Clusters[0].State == "READY"
 	})
-	if err := stream.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, stream.CloseSend())
 	if _, err := stream.Recv(); err != io.EOF {
 		t.Fatal(err)
 	}

@@ -50,9 +50,7 @@ func upstreamTLS(t testing.TB, context *tlsv3.UpstreamTlsContext) testplane.Clus
 		context = &tlsv3.UpstreamTlsContext{CommonTlsContext: rootsFrom("default")}
 	}
 	config, err := anypb.New(context)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return func(c *clusterv3.Cluster) {
 		c.TransportSocket = &corev3.TransportSocket{
 			Name: "envoy.transport_sockets.tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: config},
@@ -86,9 +84,7 @@ type eavesdropper struct {
 func newEavesdropper(t *testing.T) *eavesdropper {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = lis.Close() })
 	e := &eavesdropper{addr: lis.Addr().(*net.TCPAddr).AddrPort()}
 	go func() {
@@ -123,9 +119,7 @@ func empty(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOption) er
 func stockCredentials(t *testing.T) grpc.DialOption {
 	t.Helper()
 	creds, err := xdscreds.NewClientCredentials(xdscreds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return grpc.WithTransportCredentials(creds)
 }
 
@@ -249,19 +243,13 @@ func TestPluginErrorsStay(t *testing.T) {
 		Linger:    -1, Logger: slog.New(&lines),
 	}, grpc.WithTransportCredentials(newCredentials(t)))
 	_, err := call(t, cc)
-	if err := control.Wait(t.Context(), func() bool { return control.Stats(xdstest.CDS).LastError != "" }); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, control.Wait(t.Context(), func() bool { return control.Stats(xdstest.CDS).LastError != "" }))
 	texts := map[string]string{"error": fmt.Sprint(err), "NACK": control.Stats(xdstest.CDS).LastError}
 	statuses, err := json.Marshal(integrate.Status())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	texts["status"] = string(statuses)
 	clients, err := csds.NewServer().FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	texts["CSDS"] = clients.String()
 	page := httptest.NewRecorder()
 	debug.Handler().ServeHTTP(page, httptest.NewRequest("GET", "http://localhost/", nil))
@@ -317,29 +305,21 @@ func TestChannelsOfPolicies(t *testing.T) {
 				creds = grpc.WithCredentialsBundle(bundle{newCredentials(t)})
 			}
 			ours, err := integrate.DialOptions(integrate.Config{Bootstrap: withProviders(control.Bootstrap("n"), rootsOnly), Linger: -1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			cc, err := grpc.NewClient("xds:///"+target, append(ours, creds)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			cc.Connect()
 			o := <-d.built
 			var own grpc.DialOption
 			if bundled {
 				b, err := o.CredsBundle.NewWithMode("any")
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				own = grpc.WithCredentialsBundle(b)
 			} else {
 				own = grpc.WithTransportCredentials(o.DialCreds.Clone())
 			}
 			lookups, err := grpc.NewClient("passthrough:///"+server.Addr().String(), own)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			_, err = call(t, lookups)
 			_ = lookups.Close()
 			_ = cc.Close()

@@ -38,9 +38,7 @@ import (
 func newCredentials(t testing.TB) credentials.TransportCredentials {
 	t.Helper()
 	creds, err := integrate.NewCredentials(integrate.CredentialsOptions{Fallback: insecure.NewCredentials()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return creds
 }
 
@@ -109,9 +107,7 @@ func TestTLSByEveryPolicy(t *testing.T) {
 		set(t, control, r)
 		for _, b := range backends { // so that new connections are made
 			b.Stop()
-			if err := b.Start(); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, b.Start())
 		}
 		for i, cc := range append(dialAll(), lasting...) {
 			p, err := secureCall(t, cc)
@@ -157,9 +153,7 @@ func TestTLSComesLater(t *testing.T) {
 	}
 	acks := control.Stats(xdstest.CDS).ACKs
 	publish(upstreamTLS(t, nil))
-	if err := control.Wait(t.Context(), func() bool { return control.Stats(xdstest.CDS).ACKs > acks }); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, control.Wait(t.Context(), func() bool { return control.Stats(xdstest.CDS).ACKs > acks }))
 	if _, err := call(t, cc); err != nil {
 		t.Errorf("after the update: %v", err)
 	}
@@ -168,17 +162,13 @@ func TestTLSComesLater(t *testing.T) {
 		Listen: func(string) (net.Listener, error) { return net.Listen("tcp", plain.Addr().String()) },
 		Server: []grpc.ServerOption{grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}}))},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if p, err := secureCall(t, cc); err != nil || p.AuthInfo.AuthType() != "tls" {
 		t.Errorf("after the connection was lost: %v, %v", p.AuthInfo, err)
 	}
 	publish()
 	secure[0].Stop()
-	if err := plain.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, plain.Start())
 	if p, err := secureCall(t, cc); err != nil || p.AuthInfo.AuthType() != "insecure" {
 		t.Errorf("without TLS again: %v, %v", p.AuthInfo, err)
 	}
@@ -271,9 +261,7 @@ func TestNewCredentials(t *testing.T) {
 	}
 	b := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
 	cc, err := grpc.NewClient("passthrough:///"+b.Addr().String(), grpc.WithTransportCredentials(newCredentials(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer cc.Close()
 	if _, err := call(t, cc); err != nil {
 		t.Error(err)

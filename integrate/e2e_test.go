@@ -43,13 +43,9 @@ func dial(t testing.TB, bootstrap []byte, opts ...grpc.DialOption) *grpc.ClientC
 func dialConfig(t testing.TB, cfg integrate.Config, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	ours, err := integrate.DialOptions(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cc, err := grpc.NewClient("xds:///"+target, append(append(ours, grpc.WithTransportCredentials(insecure.NewCredentials())), opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc
 }
@@ -65,9 +61,7 @@ func call(t testing.TB, cc *grpc.ClientConn, opts ...grpc.CallOption) (string, e
 
 func set(t testing.TB, s *xdstest.Server, r xdstest.Resources) {
 	t.Helper()
-	if err := s.Set(r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.Set(r))
 }
 
 // TestBootstrapErrors: if a bootstrap is missing, unreadable or invalid, NewClient and NewBuilder
@@ -123,9 +117,7 @@ func checkNoControlPlane(t *testing.T, b *bubble) {
 			t.Errorf("RPC error %q lacks %q", err, want)
 		}
 	}
-	if err := control.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, control.Restart())
 	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
 		t.Errorf("RPC after the control plane came up: %v", err)
 	}
@@ -135,9 +127,7 @@ func checkNoControlPlane(t *testing.T, b *bubble) {
 // an error that names it before their deadline.
 func TestSilentControlPlane(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = lis.Close() })
 	boot := fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}`, lis.Addr())
 	cc := dial(t, []byte(boot))
@@ -194,9 +184,7 @@ func TestRejectedUpdate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	detail, err := control.WaitNACK(ctx, xdstest.EDS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, want := range []string{target, "load_balancing_weight", "0"} {
 		if !strings.Contains(detail, want) {
 			t.Errorf("error_detail %q lacks %q", detail, want)
@@ -302,18 +290,14 @@ func TestSeveralAddresses(t *testing.T) {
 	counts := map[string]int{}
 	for counts[backends[1].Addr().String()] == 0 || counts[backends[2].Addr().String()] == 0 {
 		got, err := call(t, cc, grpc.WaitForReady(true))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		counts[got]++
 	}
 	clear(counts)
 	set(t, control, resources(backends[1], backends[0]))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := control.WaitACK(ctx, xdstest.EDS); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, control.WaitACK(ctx, xdstest.EDS))
 	for range 100 {
 		got, err := call(t, cc)
 		if err != nil {
@@ -326,9 +310,7 @@ func TestSeveralAddresses(t *testing.T) {
 	}
 
 	// The address in use goes away, the other comes up.
-	if err := backends[0].Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, backends[0].Start())
 	backends[1].Stop()
 	clear(counts)
 	for begin := time.Now(); counts[backends[0].Addr().String()] == 0; {
@@ -373,9 +355,7 @@ func TestWaitForReady(t *testing.T) {
 		if _, err := call(t, cc); err == nil { // by then they have been told to wait
 			t.Error("an RPC succeeded without a control plane")
 		}
-		if err := control.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, control.Restart())
 		finished()
 	})
 	t.Run("no resource", func(t *testing.T) {
@@ -384,9 +364,7 @@ func TestWaitForReady(t *testing.T) {
 		finished := calls(cc)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := control.Wait(ctx, func() bool { return len(control.Stats(xdstest.LDS).Names) > 0 }); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, control.Wait(ctx, func() bool { return len(control.Stats(xdstest.LDS).Names) > 0 }))
 		set(t, control, resources)
 		finished()
 	})
@@ -404,14 +382,10 @@ func TestManyTargets(t *testing.T) {
 	}
 	set(t, control, shared)
 	ours, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for i := range n {
 		cc, err := grpc.NewClient(fmt.Sprintf("xds:///t%d", i), append(ours, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		t.Cleanup(func() { _ = cc.Close() })
 		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
 			t.Fatal(err)
@@ -444,9 +418,7 @@ func TestRedial(t *testing.T) {
 		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
 			t.Fatal(err)
 		}
-		if err := cc.Close(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, cc.Close())
 	}
 	if open, total := control.Streams(); open != 1 || total != 1 {
 		t.Errorf("%d streams open of %d, want one for all channels", open, total)

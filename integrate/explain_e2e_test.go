@@ -78,9 +78,7 @@ func TestExplainAgrees(t *testing.T) {
 			const n = 400
 			for range n {
 				res, err := client.UnaryCall(ctx, &testgrpc.SimpleRequest{}, grpc.WaitForReady(true))
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				got[res.GetHostname()]++
 			}
 			for backend, k := range got {
@@ -150,14 +148,10 @@ func TestExplainErrors(t *testing.T) {
 	_ = cc.Close()
 	explain(cc, unaryCall, "closed")
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = lis.Close() })
 	plain, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = plain.Close() })
 	explain(plain, unaryCall, "neither xds nor xdslb")
 }
@@ -176,9 +170,7 @@ func TestExplainWhatIfAgrees(t *testing.T) {
 	live := possible(settled(t, t.Context(), dial(t, control.Bootstrap("n"))))
 	file := whatIf(t, r)
 	x, err := integrate.ExplainWhatIf(t.Context(), file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	supposed := possible(x)
 	for a, want := range live {
 		if math.Abs(supposed[a]-want) > 1e-9 {
@@ -197,9 +189,7 @@ func whatIf(t *testing.T, r xdstest.Resources) integrate.WhatIf {
 	var doc []byte
 	add := func(m proto.Message) {
 		js, err := protojson.Marshal(anyOf(t, m))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		doc = append(append(doc, js...), '\n')
 	}
 	for _, m := range r.Listeners {

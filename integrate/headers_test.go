@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -137,9 +138,7 @@ func TestRequestHeaders(t *testing.T) {
 				cfg := b.config(control)
 				cfg.Idempotent = func(string) bool { return true }
 				cc := b.dial(cfg)
-				if err := integrate.WaitReady(t.Context(), cc, testgrpc.TestService_UnaryCall_FullMethodName); err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, integrate.WaitReady(t.Context(), cc, testgrpc.TestService_UnaryCall_FullMethodName))
 				ctx := metadata.AppendToOutgoingContext(t.Context(), "x-set", "rpc", "x-removed", "rpc", "x-added", "rpc", "X-Other", "rpc")
 				want := slices.Repeat([]string{"x-added=rpc,route,host x-other=rpc x-set=route"}, tt.attempts)
 				if _, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, new(testgrpc.SimpleRequest)); err != nil {
@@ -189,9 +188,7 @@ func TestRequestHeadersAndPicks(t *testing.T) {
 			t.Helper()
 			ctx := metadata.AppendToOutgoingContext(t.Context(), kv...)
 			res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, new(testgrpc.SimpleRequest), grpc.WaitForReady(true))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			return res.GetHostname(), log.take()[0]
 		}
 		if backend, sent := rpc("x-kind", "none"); backend != backends[3].Addr().String() || sent != "x-cluster=other x-from=route x-kind=none" {

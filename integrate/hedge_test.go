@@ -139,9 +139,7 @@ func TestHedgedLosers(t *testing.T) {
 				Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Idempotent: func(string) bool { return true },
 				ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.Dialer("control"))},
 			}.NewClient("xds:///"+target, grpc.WithStatsHandler(metrics), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.Dialer("client")))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			t.Cleanup(func() {
 				_ = cc.Close()
 				time.Sleep(time.Minute) // for RPCs that the backend still has

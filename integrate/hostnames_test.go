@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -85,9 +86,7 @@ func TestHostnames(t *testing.T) {
 		}
 	}
 	x, err := integrate.Explain(t.Context(), cc, "/grpc.testing.TestService/UnaryCall")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, name := range names {
 		if text := x.String(); !strings.Contains(text, name) || strings.Contains(text, "[::%") {
 			t.Errorf("the explanation lacks %s, or shows its internal form:\n%s", name, text)

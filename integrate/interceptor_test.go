@@ -33,9 +33,7 @@ import (
 func anyOf(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
 	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return a
 }
 
@@ -71,13 +69,9 @@ var byHand = []grpc.DialOption{grpc.WithChainUnaryInterceptor(integrate.UnaryInt
 func dialByHand(t testing.TB, bootstrap []byte, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	b, err := integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cc, err := grpc.NewClient("xds:///"+target, slices.Concat(opts, byHand, []grpc.DialOption{grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials())})...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc
 }
@@ -116,9 +110,7 @@ func TestInterceptorsOfOtherChannels(t *testing.T) {
 	cc, err := grpc.NewClient("passthrough:///"+backend.Addr().String(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUnaryInterceptor(integrate.UnaryInterceptor))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer func() { _ = cc.Close() }()
 	passed := false
 	err = integrate.UnaryInterceptor(context.Background(), "/s/m", nil, nil, cc, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
@@ -194,9 +186,7 @@ func TestSharedDialOptions(t *testing.T) {
 	r.Listeners = append(r.Listeners, xdstest.Listener("other", target, httpFilter(t, "fault", abort(codes.Aborted, 1e6))))
 	set(t, control, r)
 	shared, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	shared = append(shared, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithIdleTimeout(50*time.Millisecond))
 	wants := []codes.Code{codes.OK, codes.Aborted, codes.OK}
 	channels := make([]*grpc.ClientConn, len(wants))
@@ -213,9 +203,7 @@ func TestSharedDialOptions(t *testing.T) {
 			if i == 1 && status.Code(err) == codes.Aborted {
 				err = nil
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			if _, err := call(t, cc); status.Code(err) != wants[i] {
 				t.Errorf("channel %d: %v, want %v", i, err, wants[i])
 			}

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
 	"github.com/xdslb/xdslb/xds/overlay"
@@ -35,9 +36,7 @@ import (
 func istioDocument(t testing.TB, text string) string {
 	t.Helper()
 	page, err := os.ReadFile("docs/istio.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, m := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
 		if strings.Contains(m[1], text) {
 			return m[1]
@@ -50,18 +49,14 @@ func istioDocument(t testing.TB, text string) string {
 // TestIstioOverlay applies the overlay of docs/istio.md to clusters as Istio sends them.
 func TestIstioOverlay(t *testing.T) {
 	o, err := overlay.Parse("docs/istio.md", []byte(istioDocument(t, `"patches"`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	used := map[int]bool{}
 	for name, typ := range map[string]clusterv3.Cluster_DiscoveryType{
 		"outbound|7070||cart.shop.svc.cluster.local": clusterv3.Cluster_EDS,
 		"outbound|443||api.partner.example.com":      clusterv3.Cluster_LOGICAL_DNS,
 	} {
 		sent, err := proto.Marshal(xdstest.Cluster(name, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		r := o.Select("xds:///cart.shop.svc.cluster.local:7070").Apply(resource.ClusterType, name, sent, func(b []byte) (any, error) {
 			return resource.Decode(resource.ClusterType, b, resource.Options{})
 		})
@@ -111,13 +106,9 @@ func TestWithoutAgent(t *testing.T) {
 	const istiod = "istiod.istio-system.svc"
 	ca, dir := tlstest.NewCA(t, "ca"), t.TempDir()
 	public, key, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	_, other, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	leaf := ca.Issue(tlstest.Names{DNS: []string{istiod}}).TLS
 	control := xdstest.New(t, xdstest.Options{Server: []grpc.ServerOption{grpc.Creds(credentials.NewServerTLSFromCert(&leaf)), verifyJWT(public)}})
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -33,13 +34,9 @@ func TestServiceConfigIsEmpty(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(control.Bootstrap("n")))
 	cfg := integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1}
 	shared, err := integrate.DialOptions(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	b, err := integrate.NewBuilder(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	common := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithIdleTimeout(50 * time.Millisecond)}
 	byBuilder := append(slices.Clip(common), grpc.WithResolvers(b))
 	ways := []string{"NewClient", "DialOptions", "DialOptions again", "NewBuilder", "NewBuilder and interceptors", "registered scheme"}

@@ -39,16 +39,12 @@ func TestLogger(t *testing.T) {
 	about := []string{"target=xds:///" + target, "cluster=" + target}
 	logged(append(about, "WARN xdslb: RPCs of a cluster fail", "error=", "no endpoint of priority 1 is reachable")...)
 	logged(append(about, "WARN xdslb: a cluster fails over", "from_priority=0", "to_priority=1")...)
-	if err := backends[1].Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, backends[1].Start())
 	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
 	}
 	logged(append(about, "INFO xdslb: RPCs of a cluster recovered")...)
-	if err := backends[0].Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, backends[0].Start())
 	logged(append(about, "INFO xdslb: a cluster returns to a higher priority", "from_priority=1", "to_priority=0")...)
 
 	good := r.Routes[0].VirtualHosts

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	estats "google.golang.org/grpc/experimental/stats"
 )
@@ -16,9 +17,7 @@ import (
 // TestMetricsTable: METRICS.md describes each metric as it is registered with gRPC.
 func TestMetricsTable(t *testing.T) {
 	page, err := os.ReadFile("METRICS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	var rows []string
 	for line := range strings.Lines(string(page)) {
 		if cells := strings.Split(line, "|"); strings.HasPrefix(line, "| `xdslb.") && len(cells) == 10 {

@@ -39,12 +39,8 @@ func overlayFile(t *testing.T, patches ...string) (file string, replace func(pat
 	write := func(patches ...string) {
 		t.Helper()
 		temporary := file + ".new"
-		if err := os.WriteFile(temporary, overlayOf(patches...), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(temporary, file); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.WriteFile(temporary, overlayOf(patches...), 0o600))
+		kit.Must(t, os.Rename(temporary, file))
 	}
 	write(patches...)
 	t.Setenv("XDSLB_OVERLAY", file)
@@ -160,9 +156,7 @@ func TestOverlayErrors(t *testing.T) {
 	boot := []byte(`{"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}]}]}`)
 	bad := overlayOf(`{"resource": "cluster", "name": "c", "merge": {"outlier_detection": {"interval": 5}}}`)
 	file := filepath.Join(t.TempDir(), "overlay.json")
-	if err := os.WriteFile(file, bad, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.WriteFile(file, bad, 0o600))
 	for _, tt := range []struct {
 		name, file, want string
 		overlay          []byte
@@ -197,9 +191,7 @@ func TestOverlayErrors(t *testing.T) {
 // TestOverlayExamples: the examples of overlay.md change the clusters that they name.
 func TestOverlayExamples(t *testing.T) {
 	text, err := os.ReadFile("docs/overlay.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	examples := 0
 	for block := range strings.SplitSeq(string(text), "```json\n") {
 		document, _, ok := strings.Cut(block, "```")
@@ -208,16 +200,12 @@ func TestOverlayExamples(t *testing.T) {
 		}
 		examples++
 		o, err := overlay.Parse("overlay.md", []byte(document))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		changed := map[overlay.Ref]bool{}
 		for _, name := range []string{"cart", "catalog"} {
 			name = "outbound|7070||" + name + ".shop.svc.cluster.local"
 			value, err := proto.Marshal(xdstest.Cluster(name, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			r := o.Select("xds:///x").Apply(resource.ClusterType, name, value, func(b []byte) (any, error) {
 				return resource.Decode(resource.ClusterType, b, resource.Options{})
 			})

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -73,9 +74,7 @@ func runOverload(t *testing.T, change func(*xdstest.Resources)) (out overload) {
 		change(&r)
 		set(t, control, r)
 		cc, err := cfg.NewClient("xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.Dialer("client")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		client := testgrpc.NewTestServiceClient(cc)
 		if _, err := client.EmptyCall(t.Context(), &testgrpc.Empty{}, grpc.WaitForReady(true)); err != nil {
 			t.Fatal(err)

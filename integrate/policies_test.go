@@ -36,9 +36,7 @@ func withPolicy(t *testing.T, b *bubble, opt testplane.ClusterOption) (*grpc.Cli
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true))
 			cancel()
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 		}
 	}
 	return cc, backends
@@ -66,17 +64,13 @@ func wantRing(t *testing.T, cc *grpc.ClientConn, keys, addrs []string) {
 		hosts = append(hosts, ringhash.Host{Key: key, Weight: 1})
 	}
 	ring, err := ringhash.New(hosts, 1024, 4096, ringhash.XXH64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for i := range 200 {
 		session := fmt.Sprintf("user-%d", i)
 		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "session", session), time.Minute)
 		res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{})
 		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if want := addrs[ring.Pick(ringhash.XXH64.Sum(session))]; res.GetHostname() != want {
 			t.Errorf("session %q went to %s, want %s", session, res.GetHostname(), want)
 		}
@@ -113,9 +107,7 @@ func checkSlowGetsFew(t *testing.T, cc *grpc.ClientConn, backends []*xdstest.Bac
 		}()
 	}
 	for range workers {
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, <-done)
 	}
 	if n := backends[0].Calls() - before; n > workers*each/6 {
 		t.Errorf("the slow one of four backends got %d of %d RPCs, want far less than its even share", n, workers*each)

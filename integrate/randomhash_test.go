@@ -10,6 +10,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -38,9 +39,7 @@ func TestRandomHashWithChangedHeaders(t *testing.T) {
 			counts := map[string]int{}
 			for range rpcs {
 				res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				counts[res.GetHostname()]++
 			}
 			// An endpoint has a fifth of the ring, give or take a third of that: a chance of 1e-18 to get no RPC.

@@ -74,9 +74,7 @@ func TestReconnectOnTLSChange(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	var used []string // the client's ends of the connections, by RPC
 	until := func(what string, done func() bool) {
 		t.Helper()
@@ -109,9 +107,7 @@ func TestReconnectOnTLSChange(t *testing.T) {
 		return !slices.ContainsFunc(latest, func(addr string) bool { return slices.Contains(old, addr) })
 	})
 	for _, want := range []string{"one", "two"} {
-		if err := stream.Send(&testgrpc.StreamingOutputCallRequest{Payload: &testgrpc.Payload{Body: []byte(want)}}); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, stream.Send(&testgrpc.StreamingOutputCallRequest{Payload: &testgrpc.Payload{Body: []byte(want)}}))
 		if res, err := stream.Recv(); err != nil || string(res.GetPayload().GetBody()) != want {
 			t.Errorf("the old connection's RPC: %v, %v", res, err)
 		}

@@ -81,9 +81,7 @@ func TestStartWithoutControlPlane(t *testing.T) {
 				}
 				used := func() (uris string, problem string) {
 					status, err := integrate.StatusOf(after[0])
-					if err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(t, err)
 					for _, s := range status.Servers {
 						if s.InUse && s.Connected {
 							uris, problem = uris+s.URI, problem+s.SourceError
@@ -98,9 +96,7 @@ func TestStartWithoutControlPlane(t *testing.T) {
 				if way == "remembered" {
 					book.WantOne(t, "ERROR", "source", "remembered 1h0m")
 				}
-				if err := control.Restart(); err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, control.Restart())
 				for range 150 {
 					if _, err := call(t, after[0]); err != nil {
 						t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -41,9 +42,7 @@ func TestRemovedAfterPick(t *testing.T) {
 		if err == nil {
 			err = stream.Send(new(testgrpc.StreamingOutputCallRequest))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		token, result := slowToken{make(chan struct{}), make(chan struct{})}, make(chan error, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

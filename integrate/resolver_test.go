@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/balancer"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
@@ -41,14 +42,10 @@ func (cc *stateCC) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 // once, since the XdsClient is there from then on (A27-RES-3).
 func TestResolverState(t *testing.T) {
 	b, err := NewBuilder(Config{Linger: -1, Bootstrap: []byte(`{"xds_servers": [{"server_uri": "passthrough:///nowhere", "channel_creds": [{"type": "insecure"}]}]}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cc := &stateCC{}
 	r, err := b.Build(resolver.Target{URL: url.URL{Scheme: "xds", Path: "/svc:80"}}, cc, resolver.BuildOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer r.Close()
 	if len(cc.states) != 1 {
 		t.Fatalf("%d states, want 1", len(cc.states))
@@ -72,13 +69,9 @@ func TestWhoSharesClient(t *testing.T) {
 	base := Config{Bootstrap: bootstrap, Linger: -1}
 	clientOf := func(cfg Config) *xds.Client {
 		b, err := NewBuilder(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		r, err := b.Build(resolver.Target{URL: url.URL{Scheme: "xds", Path: "/svc:80"}}, &stateCC{}, resolver.BuildOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		t.Cleanup(r.Close)
 		return r.(*xdsResolver).Client
 	}

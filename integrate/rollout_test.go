@@ -70,9 +70,7 @@ func TestNotHandedOver(t *testing.T) {
 		for range 2 {
 			cc, err := integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1}.NewClient("xds:///"+name,
 				grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(metrics))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			defer func() { _ = cc.Close() }()
 			if err := integrate.WaitReady(t.Context(), cc, "/a/b"); err != nil {
 				t.Error(err)
@@ -107,9 +105,7 @@ func TestServedByNeither(t *testing.T) {
 		for way, dial := range map[string]func(string, ...grpc.DialOption) (*grpc.ClientConn, error){"NewClient": integrate.NewClient, "blank import": grpc.NewClient} {
 			metrics := &kit.Recorder{}
 			cc, err := dial("xds:///"+name, creds, grpc.WithStatsHandler(metrics))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			_, failed := call(t, cc)
 			s := statusOf(t, cc)
 			for source, err := range map[string]error{"RPC": failed, "WaitReady": integrate.WaitReady(t.Context(), cc, "/a/b"), "status": errors.New(s.Error)} {
@@ -168,9 +164,7 @@ func TestDisabledBootstrap(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
 	t.Setenv("XDSLB_DISABLE", "other")
 	cc, err := integrate.NewClient("xds:///bootstrap.rollback.test", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer func() { _ = cc.Close() }()
 	if _, err := call(t, cc); err == nil || !strings.Contains(err.Error(), "GRPC_XDS_BOOTSTRAP") {
 		t.Errorf("RPC of a channel that is ours, without a bootstrap: %v", err)
@@ -225,9 +219,7 @@ func TestIgnoreWeightsByEnvironment(t *testing.T) {
 	for value, want := range map[string]float64{"1": 0.5, "true": 0.5, "0": 0.25, "": 0.25} {
 		t.Setenv("XDSLB_IGNORE_ENDPOINT_WEIGHTS", value)
 		cc := dial(t, control.Bootstrap("n"))
-		if err := integrate.WaitReady(t.Context(), cc, "/a/b"); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, integrate.WaitReady(t.Context(), cc, "/a/b"))
 		shares := map[string]float64{}
 		kit.WaitFor(t, "both endpoints", func() bool {
 			clear(shares)

@@ -44,13 +44,9 @@ var ways = []struct {
 	{"DialOptions", true, func(t testing.TB, bootstrap []byte) *grpc.ClientConn { return dial(t, bootstrap) }},
 	{"WithResolvers", false, func(t testing.TB, bootstrap []byte) *grpc.ClientConn {
 		b, err := integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		cc, err := grpc.NewClient("xds:///"+target, grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		t.Cleanup(func() { _ = cc.Close() })
 		return cc
 	}},
@@ -243,9 +239,7 @@ func TestRouteTimeout(t *testing.T) {
 func streamEnds(t *testing.T, client testgrpc.TestServiceClient, ctx context.Context) error {
 	t.Helper()
 	stream, err := client.FullDuplexCall(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if err := stream.CloseSend(); err != nil {
 		t.Error(err)
 	}

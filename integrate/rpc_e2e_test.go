@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -101,9 +102,7 @@ func TestHeaderOfApplication(t *testing.T) {
 			set(t, control, clusters(backends, nil,
 				header(xdstest.Route("", "a"), "x-tenant", "canary"), retried(absent(xdstest.Route("", "b"), "nobody"), 1)))
 			cc, err := open(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			t.Cleanup(func() { _ = cc.Close() })
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -112,9 +111,7 @@ func TestHeaderOfApplication(t *testing.T) {
 					t.Fatal(err)
 				}
 				s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				if _, err := s.Header(); err != nil {
 					t.Fatal(err)
 				}
@@ -152,13 +149,9 @@ func TestNestedRPC(t *testing.T) {
 	}
 	cc := dial(t, control.Bootstrap("n"), grpc.WithChainUnaryInterceptor(token)) // behind ours
 	b, err := integrate.NewBuilder(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	other, err = grpc.NewClient("xds:///"+target, grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = other.Close() })
 	for range 5 {
 		if _, err := call(t, cc); err != nil {
@@ -390,9 +383,7 @@ func TestPreviousAttemptsHeader(t *testing.T) {
 	})
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{Server: []grpc.ServerOption{server}})
 	tokens, err := grpc.NewClient(backends[1].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = tokens.Close() })
 	control := xdstest.New(t, xdstest.Options{})
 	set(t, control, clusters(backends[:1], nil, retried(absent(xdstest.Route("", "a"), "nobody"), 2)))

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -38,9 +39,7 @@ func TestHeaderWhileReceiving(t *testing.T) {
 			cc := b.dial(b.config(control))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			got := make(chan error, 1)
 			go func() {
 				_, err := s.Recv()
@@ -86,16 +85,12 @@ func TestCloseEndsAbandonedStream(t *testing.T) {
 					backends[0].SetDelay(time.Hour)
 				}
 				s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(t.Context(), grpc.OnFinish(func(err error) { ended <- err }))
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				if retry {
 					synctest.Wait()
 					backends[0].Fail(codes.OK)
 					backends[0].SetDelay(time.Hour)
-					if err := s.Send(&testgrpc.StreamingOutputCallRequest{}); err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(t, s.Send(&testgrpc.StreamingOutputCallRequest{}))
 				}
 				synctest.Wait()
 				_ = cc.Close()

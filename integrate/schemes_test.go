@@ -84,13 +84,9 @@ func TestBuilderHasOneScheme(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
 	b, err := integrate.NewBuilder(integrate.Config{Bootstrap: xdstest.New(t, xdstest.Options{}).Bootstrap("n")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cc, err := grpc.NewClient("xdslb:///x", grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer func() { _ = cc.Close() }()
 	if _, err := call(t, cc); err == nil || !strings.Contains(err.Error(), "integrate.DialOptions") {
 		t.Errorf("RPC of a channel of scheme xdslb with a builder of scheme xds: %v", err)
@@ -105,9 +101,7 @@ func TestResolverOfOthers(t *testing.T) {
 	theirs.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0].Addr().String()}}})
 	cc, err := grpc.NewClient("xds:///others.log.test", grpc.WithResolvers(theirs), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithChainUnaryInterceptor(integrate.UnaryInterceptor))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer func() { _ = cc.Close() }()
 	kit.WaitFor(t, "READY", func() bool {
 		cc.Connect()

@@ -51,9 +51,7 @@ func inSession(t testing.TB, cc *grpc.ClientConn, cookie string) (backend, next 
 	}
 	var header metadata.MD
 	res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{}, grpc.Header(&header))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return res.GetHostname(), cookieOf(t, header)
 }
 
@@ -127,13 +125,9 @@ func TestSessionAffinity(t *testing.T) {
 			ctx = metadata.AppendToOutgoingContext(ctx, "cookie", "s="+cookie)
 		}
 		stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		header, err := stream.Header()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if next := cookieOf(t, header); (next == "") != known {
 			t.Errorf("a stream, in a session: %v, gets cookie %q", known, next)
 		}

@@ -53,9 +53,7 @@ func TestSessionPriorities(t *testing.T) {
 			t.Errorf("%s: %+v", what, s)
 		}
 	}
-	if err := high.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, high.Start())
 	cc.ResetConnectBackoff()
 	check("a higher priority is back", high)
 	inPriorities(t, control, low, high)
@@ -83,9 +81,7 @@ func TestSessionRetired(t *testing.T) {
 	if backend != low.Addr().String() {
 		t.Fatalf("an RPC went to %s", backend)
 	}
-	if err := high.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, high.Start())
 	cc.ResetConnectBackoff()
 	kit.WaitFor(t, "the second priority to be dormant", func() bool { return statusOf(t, cc).Clusters[0].Leaves[0].Priorities[1].Phase == "dormant" })
 	kit.WaitFor(t, "the end of its connection", func() bool { return low.Connections() == 0 })

@@ -43,25 +43,19 @@ func TestSingleStream(t *testing.T) {
 				cfg := b.config(agent)
 				cfg.Delta = delta
 				ours, err := integrate.DialOptions(cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				var channels []*grpc.ClientConn
 				for _, name := range []string{"a", "b"} {
 					cc, err := grpc.NewClient("xds:///"+name, append(ours, grpc.WithContextDialer(b.net.Dialer("client")),
 						grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-					if err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(t, err)
 					defer cc.Close()
 					channels = append(channels, cc)
 				}
 				const restarts = 20
 				for i := range restarts + 1 {
 					if i > 0 {
-						if err := agent.Restart(); err != nil {
-							t.Fatal(err)
-						}
+						kit.Must(t, agent.Restart())
 					}
 					for range 40 {
 						for j, cc := range channels {
@@ -123,9 +117,7 @@ func TestConfigsShareStream(t *testing.T) {
 		set(t, agent, r)
 		base := b.config(agent)
 		var doc map[string]any
-		if err := json.Unmarshal(base.Bootstrap, &doc); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, json.Unmarshal(base.Bootstrap, &doc))
 		doc["authorities"] = map[string]any{"other": map[string]any{"xds_servers": doc["xds_servers"]}}
 		base.Bootstrap, _ = json.Marshal(doc)
 		names := slices.Sorted(maps.Keys(changes))
@@ -207,9 +199,7 @@ func TestDisplacedStreams(t *testing.T) {
 						t.Errorf("%d and %d lines, want %d and %d:\n%s", n, m, lines, closings, log.String())
 					}
 					s, err := integrate.StatusOf(cc)
-					if err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(t, err)
 					problem := slices.ContainsFunc(diagnosis.Find(&s), func(f diagnosis.Finding) bool { return strings.Contains(f.Text, problemText) })
 					on, server := lines > closings, &s.Servers[0]
 					if !server.Displaced.IsZero() != (on && tt.other != "") || !server.EndsStreams.IsZero() != (on && tt.other == "") || problem != on {

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -49,9 +50,7 @@ func dialStandalone(t *testing.T, dial dialer, loadBalancingConfig string, backe
 			}
 			return dial(ctx, backends[i].Addr().String())
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc, r
 }
@@ -84,9 +83,7 @@ func connected(t *testing.T, cc *grpc.ClientConn, backends []*xdstest.Backend) {
 // is known, so that another type of value is an error.
 func TestStandaloneDocs(t *testing.T) {
 	text, err := os.ReadFile("docs/policies.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	documented := regexp.MustCompile("`({\"xdslb_[^`]*)` \\|").FindAllSubmatch(text, -1)
 	if len(documented) != 5 {
 		t.Fatalf("%d policies are documented, want 5", len(documented))

@@ -30,9 +30,7 @@ import (
 func statusOf(t *testing.T, cc *grpc.ClientConn) report.TargetStatus {
 	t.Helper()
 	s, err := integrate.StatusOf(cc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return s
 }
 
@@ -118,9 +116,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("after a NACK the status is %+v, the events %v", s, s.Events)
 	}
 	js, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	var again report.TargetStatus
 	if err := json.Unmarshal(js, &again); err != nil || len(again.Events) != len(s.Events) || !reflect.DeepEqual(again.Clusters, s.Clusters) {
 		t.Errorf("as JSON the status is %s: %v", js, err)
@@ -146,9 +142,7 @@ func TestStatusOfWhatIsNot(t *testing.T) {
 	}
 
 	foreign, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer func() { _ = foreign.Close() }()
 	if s, err := integrate.StatusOf(foreign); err == nil || !strings.Contains(err.Error(), "passthrough:///x") {
 		t.Errorf("the status of a channel of another resolver is %+v, %v; want an error", s, err)
@@ -165,9 +159,7 @@ func TestStatusOfWhatIsNot(t *testing.T) {
 	if s := statusOf(t, bare); len(s.Unapplied) != 1 || s.Unapplied[0] != `HTTP filters ["chaos"]` {
 		t.Errorf("without interceptors %q is not applied", s.Unapplied)
 	}
-	if err := cc.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, cc.Close())
 	if s := statusOf(t, cc); s.Connectivity != "SHUTDOWN" || s.Clusters != nil {
 		t.Errorf("the status of a closed channel is %+v", s)
 	}
@@ -216,9 +208,7 @@ func TestStatusMeanwhile(t *testing.T) {
 	for i := range 20 {
 		serve(backends[i%3], backends[(i+1)%3])
 		backends[i%3].Stop()
-		if err := backends[i%3].Start(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, backends[i%3].Start())
 	}
 	serve(backends...)
 	begun.Wait() // one of them connects the channel

@@ -50,9 +50,7 @@ func newLoaded(t *testing.T, report *proberpc.Report) *loaded {
 	l := new(loaded)
 	l.report.Store(report)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	l.addr = netip.MustParseAddrPort(lis.Addr().String())
 	s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		if info.FullMethod != probe.Method {
@@ -220,9 +218,7 @@ func TestSynchronousWithoutInterceptors(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s, err := testgrpc.NewTestServiceClient(stream).FullDuplexCall(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for err == nil {
 		_, err = s.Recv()
 	}

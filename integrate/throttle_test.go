@@ -31,9 +31,7 @@ func TestRetryThrottling(t *testing.T) {
 		set(t, control, clusters(backends, nil, route))
 		cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, RetryThrottling: integrate.RetryThrottling{MaxTokens: 10, TokenRatio: 0.5}}
 		cc, err := cfg.NewClient("xds:///"+target, grpc.WithStatsHandler(metrics), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		t.Cleanup(func() { _ = cc.Close() })
 		for i, code := range []codes.Code{codes.OK, codes.Unavailable, codes.Unavailable, codes.Unavailable, codes.OK, codes.Unavailable, codes.OK, codes.Unavailable} {
 			backends[0].Fail(code)

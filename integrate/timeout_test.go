@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -106,9 +107,7 @@ func effective(t *testing.T, cc *grpc.ClientConn, method string, deadline time.D
 // withMaxStream is the listener's connection manager with a default timeout.
 func withMaxStream(t *testing.T, a *anypb.Any, d time.Duration) *anypb.Any {
 	hcm := new(hcmv3.HttpConnectionManager)
-	if err := a.UnmarshalTo(hcm); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, a.UnmarshalTo(hcm))
 	hcm.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{MaxStreamDuration: durationpb.New(d)}
 	return anyOf(t, hcm)
 }

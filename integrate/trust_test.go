@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -31,9 +32,7 @@ func TestCredentialsStay(t *testing.T) {
 			CaCertificateProviderInstance: &tlsv3.CertificateProviderPluginInstance{InstanceName: "default"},
 		}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	secured.Clusters[0].TransportSocket = &corev3.TransportSocket{
 		Name: "envoy.transport_sockets.tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: tls},
 	}

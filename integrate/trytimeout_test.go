@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -125,9 +126,7 @@ func TestPerTryTimeout(t *testing.T) {
 					r.Routes[0] = xdstest.RouteConfig(target, perTry(tt.on))
 					set(t, control, r)
 					cc := b.dial(b.config(control))
-					if err := integrate.WaitReady(t.Context(), cc, testgrpc.TestService_UnaryCall_FullMethodName); err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(t, integrate.WaitReady(t.Context(), cc, testgrpc.TestService_UnaryCall_FullMethodName))
 					ctx := t.Context()
 					if tt.deadline > 0 {
 						var cancel context.CancelFunc
@@ -172,9 +171,7 @@ func TestPerTryTimeoutBegins(t *testing.T) {
 		client := testgrpc.NewTestServiceClient(cc)
 		backends[0].SetDelay(time.Second)
 		s, err := client.FullDuplexCall(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		time.Sleep(time.Second) // not closed for sending
 		if _, err := s.Header(); err != nil {
 			t.Errorf("a stream that sends for a second: %v", err)
@@ -247,9 +244,7 @@ func TestPerTryTimeoutAfterUpdate(t *testing.T) {
 		r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig(target, perTry("5xx"))}
 		set(t, control, r)
 		cc := b.dial(b.config(control))
-		if err := integrate.WaitReady(t.Context(), cc, testgrpc.TestService_UnaryCall_FullMethodName); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, integrate.WaitReady(t.Context(), cc, testgrpc.TestService_UnaryCall_FullMethodName))
 		time.AfterFunc(50*time.Millisecond, func() {
 			r.Routes = plain
 			set(t, control, r)

@@ -34,13 +34,9 @@ import (
 func withoutInterceptors(t *testing.T, bootstrap []byte, name string) *grpc.ClientConn {
 	t.Helper()
 	b, err := integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cc, err := grpc.NewClient("xds:///"+name, grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc
 }
@@ -75,9 +71,7 @@ func TestMissingInterceptorsAreLogged(t *testing.T) {
 
 	has, err := integrate.Config{Bootstrap: control.Bootstrap("m"), Linger: -1}.NewClient("xds:///lacks.log.test",
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = has.Close() })
 	if _, err := call(t, has); status.Code(err) != codes.Aborted {
 		t.Errorf("with interceptors: %v, want ABORTED", err)
@@ -110,13 +104,9 @@ func TestOrderIsLogged(t *testing.T) {
 	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
 	open := func(extra ...grpc.DialOption) *grpc.ClientConn {
 		ours, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		cc, err := grpc.NewClient("xds:///order.log.test", append(append(ours, creds), extra...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		t.Cleanup(func() { _ = cc.Close() })
 		return cc
 	}
@@ -142,9 +132,7 @@ func TestOrderIsLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if _, err := s.Header(); err != nil {
 			t.Fatal(err)
 		}
@@ -161,9 +149,7 @@ func TestOrderIsLogged(t *testing.T) {
 func withInterceptors(t *testing.T, bootstrap []byte, name string) *grpc.ClientConn {
 	t.Helper()
 	cc, err := integrate.Config{Bootstrap: bootstrap, Linger: -1}.NewClient("xds:///"+name, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc
 }
@@ -205,9 +191,7 @@ func TestWeightsAreLogged(t *testing.T) {
 		endpoints[0].Weight, endpoints[1].Weight = 1, 3
 		connect := func(names ...string) (all []*grpc.ClientConn) {
 			for _, name := range names {
-				if err := control.Update(xdstest.Service(name, xdstest.Locality{Endpoints: endpoints})); err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, control.Update(xdstest.Service(name, xdstest.Locality{Endpoints: endpoints})))
 				cfg := b.config(control)
 				cfg.Logger = slog.New(own)
 				cc := b.dialTo(cfg, name)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -75,9 +76,7 @@ func TestUnreadResources(t *testing.T) {
 					cc := b.dial(cfg)
 					problems := func() string {
 						s, err := integrate.StatusOf(cc)
-						if err != nil {
-							t.Fatal(err)
-						}
+						kit.Must(t, err)
 						return fmt.Sprint(diagnosis.Find(&s))
 					}
 					for _, phase := range []string{"waiting", "missing"} {
@@ -98,9 +97,7 @@ func TestUnreadResources(t *testing.T) {
 							cancel()
 						}
 						s, err := integrate.StatusOf(cc)
-						if err != nil {
-							t.Fatal(err)
-						}
+						kit.Must(t, err)
 						texts["Status.Error"], texts["Status.Events"], texts["problems"] = s.Error, fmt.Sprint(s.Events), problems()
 						texts["Status.Servers"] = s.Servers[0].Rejected
 						for where, text := range texts {
@@ -113,9 +110,7 @@ func TestUnreadResources(t *testing.T) {
 					}
 					restart := func(bad *anypb.Any) {
 						with.Store(bad)
-						if err := control.Restart(); err != nil {
-							t.Fatal(err)
-						}
+						kit.Must(t, control.Restart())
 						time.Sleep(time.Minute)
 						synctest.Wait()
 					}

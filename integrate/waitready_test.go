@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -93,9 +94,7 @@ func TestWaitReady(t *testing.T) {
 		r.Routes[0] = xdstest.RouteConfig(target, header(xdstest.Route("", "b"), "x-tenant", "red"), testplane.WeightedRoute("", testplane.Weighted{Cluster: "a", Weight: 1}, testplane.Weighted{Cluster: "c", Weight: 1}))
 		set(t, control, r)
 		blocked("without one of two clusters")
-		if err := backends[0].Start(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, backends[0].Start())
 		if err := <-ready; err != nil {
 			t.Error(err)
 		}
@@ -143,9 +142,7 @@ func TestWaitReadyOfOthers(t *testing.T) {
 		if err := integrate.WaitReady(ctx, cc, emptyCall); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "passthrough:///") {
 			t.Errorf("without a backend: %v, want the deadline and the target", err)
 		}
-		if err := backend.Start(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, backend.Start())
 		if err := integrate.WaitReady(t.Context(), cc, emptyCall); err != nil || cc.GetState() != connectivity.Ready {
 			t.Errorf("with a backend: %v, and the channel is %v", err, cc.GetState())
 		}
@@ -159,9 +156,7 @@ func TestWaitReadyOfClosed(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- integrate.WaitReady(t.Context(), cc, emptyCall) }()
 	cc.WaitForStateChange(t.Context(), connectivity.Idle)
-	if err := cc.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, cc.Close())
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("of a channel that is closed meanwhile: %v", err)
 	}

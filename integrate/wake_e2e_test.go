@@ -14,6 +14,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -42,9 +43,7 @@ func dialSlowly(t *testing.T) func() *grpc.ClientConn {
 	r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig(target, xdstest.Route("/other/", "other"), xdstest.Route("", target))}
 	set(t, control, r)
 	builder, err := integrate.NewBuilder(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return func() (cc *grpc.ClientConn) {
 		slow := slowBuilder{builder, func() {
 			for s := cc.GetState(); s != connectivity.Idle && cc.WaitForStateChange(t.Context(), s); s = cc.GetState() {
@@ -52,9 +51,7 @@ func dialSlowly(t *testing.T) func() *grpc.ClientConn {
 		}}
 		cc, err = grpc.NewClient("xds:///"+target, grpc.WithResolvers(slow), grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithChainUnaryInterceptor(integrate.UnaryInterceptor), grpc.WithChainStreamInterceptor(integrate.StreamInterceptor))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		t.Cleanup(func() { _ = cc.Close() })
 		return cc
 	}
@@ -98,9 +95,7 @@ func TestFirstRPCConnectsOne(t *testing.T) {
 func TestWaitReadyConnectsOne(t *testing.T) {
 	cc := dialSlowly(t)()
 	for range 3 {
-		if err := integrate.WaitReady(t.Context(), cc, "/s/m"); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, integrate.WaitReady(t.Context(), cc, "/s/m"))
 		if n := awake(t, cc); n != 1 {
 			t.Fatalf("WaitReady connected %d endpoints, want 1", n)
 		}
@@ -113,14 +108,10 @@ func TestConnectConnectsEach(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		cc := dialSlowly(t)()
 		if before {
-			if err := integrate.WaitReady(t.Context(), cc, "/s/m"); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, integrate.WaitReady(t.Context(), cc, "/s/m"))
 		}
 		cc.Connect()
-		if err := integrate.WaitReady(t.Context(), cc, "/other/m"); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, integrate.WaitReady(t.Context(), cc, "/other/m"))
 		if n := awake(t, cc); n != 2 {
 			t.Errorf("RPC before %v: Connect connected %d endpoints, want 2", before, n)
 		}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/report"
 )
 
@@ -30,9 +31,7 @@ var updateGolden = flag.Bool("explain.update", false, "write testdata/explain.go
 // shop is the question of TestExplainText.
 func shop(t testing.TB) WhatIf {
 	text, err := os.ReadFile("testdata/explain.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return WhatIf{
 		Target: "xds:///shop", Method: "/shop.Cart/Add", Resources: text,
 		States: map[netip.AddrPort]connectivity.State{
@@ -49,17 +48,13 @@ func TestExplainText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := metadata.AppendToOutgoingContext(context.Background(), "X-User", "bob")
 		x, err := ExplainWhatIf(ctx, shop(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		var text strings.Builder
 		if n, err := x.WriteTo(&text); err != nil || int(n) != text.Len() {
 			t.Errorf("WriteTo wrote %d bytes of %d: %v", n, text.Len(), err)
 		}
 		if *updateGolden {
-			if err := os.WriteFile("testdata/explain.golden", []byte(text.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, os.WriteFile("testdata/explain.golden", []byte(text.String()), 0o644))
 		}
 		want, err := os.ReadFile("testdata/explain.golden")
 		if err != nil || text.String() != string(want) {
@@ -71,9 +66,7 @@ func TestExplainText(t *testing.T) {
 			}
 		}
 		js, err := json.Marshal(x)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		var back report.Explanation
 		if err := json.Unmarshal(js, &back); err != nil || !reflect.DeepEqual(&back, x) {
 			t.Errorf("JSON\n%s\nis read as\n%v: %v", js, &back, err)
@@ -164,13 +157,9 @@ func TestPickWhatIf(t *testing.T) {
 	w := shop(t)
 	const n = 20_000
 	picks, err := PickWhatIf(context.Background(), w, n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	s, err := InspectWhatIf(w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	byCluster, got := map[string]float64{}, map[string]float64{}
 	sum := picks.Waiting + picks.Failed + picks.NoRoute + picks.Refused + picks.Delegated
 	for _, e := range picks.Endpoints {

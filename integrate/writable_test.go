@@ -28,9 +28,7 @@ func TestWritableFiles(t *testing.T) {
 		}
 		for variable, text := range files {
 			file := filepath.Join(dir, variable+mode.String())
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, os.WriteFile(file, []byte(text), 0o600))
 			if err := os.Chmod(file, mode); err != nil { // regardless of the umask
 				t.Fatal(err)
 			}

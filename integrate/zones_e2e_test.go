@@ -31,14 +31,10 @@ import (
 func inZone(t testing.TB, document []byte, zone string) []byte {
 	t.Helper()
 	var doc map[string]any
-	if err := json.Unmarshal(document, &doc); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, json.Unmarshal(document, &doc))
 	doc["node"].(map[string]any)["locality"] = map[string]any{"zone": zone}
 	out, err := json.Marshal(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return out
 }
 
@@ -116,9 +112,7 @@ func TestZoneAwareRouting(t *testing.T) {
 			}
 			for range perClient {
 				host, err := call(t, cc)
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				to := zoneOf[host]
 				got[to]++
 				calls++
@@ -187,9 +181,7 @@ func TestZonesNotKnown(t *testing.T) {
 		t.Errorf("zones %+v", z)
 	}
 	x, err := integrate.Explain(context.Background(), cc, "/s/m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, want := range []string{"zone-aware", "zones: not in force: the zones of the local cluster are unknown: no EDS resource is named for it (LocalCluster)"} {
 		if text := strings.Join(strings.Fields(x.String()), " "); !strings.Contains(text, want) {
 			t.Errorf("explanation lacks %q:\n%s", want, x)
@@ -205,9 +197,7 @@ func TestZonesNotKnown(t *testing.T) {
 	counts := map[string]int{}
 	for range 60 {
 		host, err := call(t, cc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		counts[host]++
 	}
 	for host, n := range counts {
@@ -267,9 +257,7 @@ func TestZonesFollowTheFleet(t *testing.T) {
 	}
 	// An endpoint that gets no RPCs because of its zone is distinguished from one that is down.
 	x, err := integrate.Explain(context.Background(), cc, "/s/m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if n := strings.Count(x.String(), "its zone gets no RPCs of this channel"); n != 3 {
 		t.Errorf("the reason is given for %d endpoints, want 3:\n%s", n, x)
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // Unchanged parts are reused, down to the pointer.
@@ -64,13 +66,9 @@ func TestBuildRouted(t *testing.T) {
 	cfg.Routes = slices.Clone(cfg.Routes)
 	states := []ClusterState{{Leaf: -1}, {Leaf: -1}}
 	routed, err := Build(nil, &cfg, states, Env{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	next, err := Build(first, &cfg, w.states, Env{Routed: routed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if next.table != routed.table || next.clusters.At(0) != first.clusters.At(0) {
 		t.Error("routes that were compiled are compiled again, or clusters are not taken from the previous snapshot")
 	}
@@ -81,9 +79,7 @@ func TestBuildRouted(t *testing.T) {
 	other := cfg
 	other.Clusters = []*Cluster{cfg.Clusters[1], cfg.Clusters[0]}
 	next, err = Build(first, &other, []ClusterState{w.states[1], w.states[0]}, Env{Routed: routed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if got := next.Pick(bg, "/s/m", 0); got.Cluster != 1 {
 		t.Errorf("a route leads to cluster %d after its cluster moved to 1", got.Cluster)
 	}
@@ -217,9 +213,7 @@ func TestBuildRandomStart(t *testing.T) {
 	firsts := make(map[int32]bool)
 	for range 400 { // all with the same has a chance of .9⁴⁰⁰
 		s, err := Build(nil, w.cfg, w.states, Env{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		firsts[s.clusters.At(0).groups[0].first+int32(s.clusters.At(0).groups[0].schedule.At(0))] = true
 	}
 	if len(firsts) < 2 {
@@ -368,9 +362,7 @@ func TestClusterErrors(t *testing.T) {
 // The zero configuration routes nothing, and nil header and prev are allowed.
 func TestBuildZero(t *testing.T) {
 	s, err := Build(nil, new(Config), nil, Env{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if got, want := s.Pick(bg, "/s/m", 0), (Result{NoRoute, -1, -1, 0}); got != want || s.NeedsRandom() {
 		t.Errorf("Pick = %+v, want %+v", got, want)
 	}

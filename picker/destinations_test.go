@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // TestDestinations checks that the result of Match with a random word is one of the
@@ -31,9 +33,7 @@ func TestDestinations(t *testing.T) {
 			}
 		}
 		table, err := newRouteTable(routes, clusters)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		headers := fakeHeaders{"x": {randomPath(rng)}, "y": {"5"}}
 		s := &Snapshot{table: table, routes: routes, env: Env{Header: headers.get}}
 		path := randomPath(rng)

@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // The first output of splitmix64 for seeds 0 and 1234567, as published with
@@ -51,9 +53,7 @@ func TestDropBounds(t *testing.T) {
 			drops[i].PerMillion = []uint32{0, 1, 1e6, 999999, rng.Uint32N(1e6)}[rng.IntN(5)]
 		}
 		bounds, err := dropBounds(drops)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		million := big.NewRat(1e6, 1)
 		pass, want := big.NewRat(1, 1), new(big.Rat) // of all RPCs: reach this category, are dropped up to it
 		for i, d := range drops {
@@ -79,9 +79,7 @@ func TestDropBounds(t *testing.T) {
 
 func TestDropCategory(t *testing.T) {
 	bounds, err := dropBounds([]Drop{{"none", 0}, {"half", 500000}, {"empty", 0}, {"rest", 1e6}, {"late", 1e6}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, test := range []struct {
 		x    uint64
 		want int

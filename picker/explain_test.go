@@ -11,6 +11,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 type headersKey struct{}
@@ -76,9 +78,7 @@ func randomExplained(t *testing.T, rng *rand.Rand) *explained {
 	}
 	x.build(t)
 	for i := range x.states {
-		if err := x.snapshot.ClusterErr(i); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, x.snapshot.ClusterErr(i))
 	}
 	return x
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/ringhash"
 )
 
@@ -69,9 +70,7 @@ func slowRing(t *testing.T, localities []Locality, minSize, maxSize uint64, fn r
 		}
 	}
 	r, err := ringhash.New(hosts, minSize, maxSize, fn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return r
 }
 
@@ -265,9 +264,7 @@ func TestMaglev(t *testing.T) {
 	w, hash, some := ringWorld(PolicyMaglev, RingPolicy{MinSize: 1009, XXH64: true, RequestHeader: "absent"}, zone("a", 1, endpoints(0, 1, 2, 3, 4)), zone("b", 3, endpoints(4, 5, 6)))
 	hosts := hostsOf(nil, w.leaf(0).Priorities[0].Localities)
 	table, err := ringhash.NewMaglev(hosts, 1009, ringhash.XXH64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	rng := newRand(1)
 	var seen [PickedConnect + 1]int
 	for round := range 200 {

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // compile returns the compiler's output for the package with a flag.
@@ -60,9 +62,7 @@ func TestResultFields(t *testing.T) {
 func TestBoundsChecks(t *testing.T) {
 	out := compile(t, "-d=ssa/check_bce")
 	source, err := os.ReadFile("snapshot.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	lines := bytes.Split(source, []byte("\n"))
 	allowed := map[string]int{
 		"to := &t.routes[route]": 1,

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // prequal returns a policy with the usual parameters.
@@ -365,9 +367,7 @@ func TestPrequalErrors(t *testing.T) {
 		func(p *Prequal) { p.Synchronous = 1 }, func(p *Prequal) { p.Synchronous = 11 },
 	} {
 		policy := prequal()
-		if err := policy.Check(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, policy.Check())
 		change(policy.Prequal)
 		if policy.Check() == nil {
 			t.Errorf("%+v is accepted", *policy.Prequal)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // TestVersionsChangeNothing checks that a cluster whose localities have versions equals one
@@ -104,9 +106,7 @@ func (h *versionHistory) build(t *testing.T) {
 func (h *versionHistory) next(t *testing.T, prev *Snapshot) *Snapshot {
 	if prev == nil {
 		s, err := h.builder.build(nil, h.cfg, h.states)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		return s
 	}
 	return h.builder.rebuild(prev, []ClusterChange{{0, h.cfg.Clusters[0], &h.states[0]}})

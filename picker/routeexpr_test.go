@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"regexp"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // askedContext is a context that ends after its error was requested some times.
@@ -65,9 +67,7 @@ func TestExpressionsOnce(t *testing.T) {
 			routes[i].Clusters = []WeightedCluster{{Name: "c", Weight: 1}}
 		}
 		table, err := newRouteTable(routes, map[string]int32{"c": 0})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		ctx := &askedContext{Context: t.Context(), ends: tt.ends}
 		got := table.match(ctx, "/s/m", 0, func(context.Context, string) []string { return []string{"value"} })
 		if got != tt.otherwise || ctx.asked != tt.asked {

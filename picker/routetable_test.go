@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // A fakeHeaders are the headers of an RPC, as a Build header hook.
@@ -161,9 +163,7 @@ func TestRouteTableOracle(t *testing.T) {
 	for range tables {
 		routes := randomRoutes(rng)
 		table, err := newRouteTable(routes, map[string]int32{"c": 0})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		for range requests {
 			path, headers, r := pick(rng, paths...), pick(rng, headers...), rng.Uint64()
 			want := slowMatch(routes, path, headers, r)
@@ -222,9 +222,7 @@ func TestRouteCases(t *testing.T) {
 			t.Errorf("%s: the oracle returns %d, want %d", test.name, got, test.want)
 		}
 		table, err := newRouteTable(test.routes, map[string]int32{"c": 0})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if got := table.match(bg, test.path, 0, test.headers.get); got != test.want {
 			t.Errorf("%s: route %d, want %d", test.name, got, test.want)
 		}
@@ -242,9 +240,7 @@ func TestRouteHeaderReads(t *testing.T) {
 		routes[i].Clusters = []WeightedCluster{{Name: "c", Weight: 1}}
 	}
 	table, err := newRouteTable(routes, map[string]int32{"c": 0})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	reads := 0
 	count := func(context.Context, string) []string { reads++; return nil }
 	if got := table.match(bg, "/s/m", 0, count); got != 0 || reads != 0 {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // A flat policy picks from the endpoints of all localities by their own weights,
@@ -151,9 +153,7 @@ func TestLargeWeights(t *testing.T) {
 	} {
 		w.leaf(0).Policy.Flat = len(w.leaf(0).Priorities[0].Localities) > 1
 		s := w.build(t)
-		if err := s.ClusterErr(0); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, s.ClusterErr(0))
 		counts := make([]int, 4)
 		for i := range uint64(4000) {
 			r := s.Pick(bg, "/s/m", i)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // parameters are valid parameters for policies of every kind.
@@ -106,9 +108,7 @@ func about(got, want float64) bool { return math.Abs(got-want) < .07 }
 func TestTraits(t *testing.T) {
 	everyKind(t, func(t *testing.T, kind PolicyKind, traits *PolicyTraits) {
 		policy := parameters(kind)
-		if err := policy.Check(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, policy.Check())
 		shares, outcome := newPair(t, policy, [2]uint32{1, 3}, false).picks()
 		if got := outcome == Delegate; got != traits.Delegates {
 			t.Errorf("its RPCs are delegated: %t, want %t", got, traits.Delegates)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
@@ -126,9 +127,7 @@ func (w *world) build(t testing.TB) *Snapshot {
 	t.Helper()
 	w.builder.env = w.env.withDefaults()
 	s, err := w.builder.build(w.snapshot, w.cfg, w.states)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	w.snapshot = s
 	return s
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 func TestZoneShares(t *testing.T) {
@@ -137,9 +139,7 @@ func zoneOdds(t *testing.T, w *world) []float64 {
 	t.Helper()
 	w.states[0].Version++
 	s := w.build(t)
-	if err := s.ClusterErr(0); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.ClusterErr(0))
 	shares := make([]float64, len(w.states[0].Localities))
 	for i, e := range s.ExplainCluster(bg, 0, 0).Endpoints {
 		k, _, _ := w.endpoint(0, int32(i))

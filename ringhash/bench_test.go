@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // plainRing is the ring as it is commonly built: a pointer per entry, a string per
@@ -81,9 +83,7 @@ func benchHashes() []uint64 {
 func mustNew(tb testing.TB, hosts []Host, minSize, maxSize uint64, fn Func) *Ring {
 	tb.Helper()
 	r, err := New(hosts, minSize, maxSize, fn)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	kit.Must(tb, err)
 	return r
 }
 

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 var update = flag.Bool("update", false, "rewrite the files in testdata")
@@ -63,14 +65,10 @@ func checkGolden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.WriteFile(path, got, 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s does not match the placement:\n%s", path, firstDifference(got, want))
 	}

@@ -9,14 +9,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 func mustMaglev(tb testing.TB, hosts []Host, size uint64, fn Func) *Maglev {
 	tb.Helper()
 	m, err := NewMaglev(hosts, size, fn)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	kit.Must(tb, err)
 	return m
 }
 
@@ -128,9 +128,7 @@ func TestMaglevSameKey(t *testing.T) {
 		t.Error("table of hosts with the same key differs from oracle")
 	}
 	members, sum, err := rank(hosts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	hs := maglevHosts(members, sum, 251, XXH64)
 	if hs[0].slots != hs[2].slots || hs[2].slots == hs[3].slots {
 		t.Error("hosts share walks otherwise than by key")

@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 func TestErrors(t *testing.T) {
@@ -114,9 +116,7 @@ func TestApportion(t *testing.T) {
 // and grpc-go alike.
 func TestRoundingBeyondMaximum(t *testing.T) {
 	members, sum, err := rank(benchHosts(1000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if got, want := apportion(members, sum, sizeLimit, sizeLimit), 8388609; got != want {
 		t.Errorf("1000 hosts take %d entries, want %d", got, want)
 	}
@@ -137,9 +137,7 @@ func TestRankSortsByKey(t *testing.T) {
 			hosts = append(hosts, Host{prefix + "a", 1})
 			rng.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
 			members, _, err := rank(hosts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			var got []int
 			for _, m := range members {
 				got = append(got, int(m.host))

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // mustUpdate updates r to hosts and checks that the result equals that of New.
@@ -16,9 +18,7 @@ func mustUpdate(t *testing.T, r *Ring, hosts []Host) *Ring {
 	t.Helper()
 	before := slices.Clone(r.entries)
 	got, err := r.Update(hosts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if !slices.Equal(before, r.entries) {
 		t.Fatal("Update changed the ring that it was called on")
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -27,9 +28,7 @@ func TestAcquire(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		config := func(id string) *bootstrap.Config {
 			cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+id+`"}}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			return cfg
 		}
 		a, b, other := Acquire(config("1"), Options{}), Acquire(config("1"), Options{}), Acquire(config("2"), Options{})
@@ -78,9 +77,7 @@ func TestAcquireOptions(t *testing.T) {
 func acquireOptions(t *testing.T) {
 	t.Helper()
 	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+`"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	agent := grpc.WithUserAgent("a")
 	shares := func(a, b Options) bool {
 		one, two := Acquire(cfg, a), Acquire(cfg, b)
@@ -145,9 +142,7 @@ func acquireOptions(t *testing.T) {
 func TestCombinedOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+`"}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		var log strings.Builder
 		first := Acquire(cfg, Options{Linger: time.Minute, ResourceTimeout: time.Second, ReconnectSpread: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		is := func(when string, want combined, timeout time.Duration, lines int) {

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/internal/adscodec"
@@ -51,9 +52,7 @@ func newDirect(tb testing.TB) *direct { return newDirectWith(tb, Options{}) }
 func newDirectWith(tb testing.TB, opts Options) *direct {
 	tb.Helper()
 	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc("cp")+`], "node": {"id": "`+tb.Name()+`"}}`))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	kit.Must(tb, err)
 	d := &direct{w: &counter{}}
 	opts.Linger, opts.ConnectFailureAfter = -1, time.Hour
 	opts.DialOptions = []grpc.DialOption{

@@ -24,6 +24,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	"google.golang.org/grpc"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
@@ -40,9 +41,7 @@ func start(t testing.TB, opts xds.Options) (*xdstest.Server, *xds.Client) {
 	checker := testplane.NewChecker(nil)
 	cp := xdstest.New(t, xdstest.Options{Server: []grpc.ServerOption{checker.ServerOption()}})
 	cfg, err := bootstrap.Parser{}.Parse("test", cp.Bootstrap(t.Name()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	c := xds.Acquire(cfg, opts)
 	t.Cleanup(c.Release)
 	t.Cleanup(func() {
@@ -135,9 +134,7 @@ func testControlPlane(t *testing.T, opts xds.Options) {
 		t.Helper()
 		all := service("svc", port)
 		all.Add(service("keep", 1))
-		if err := cp.Set(all); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, cp.Set(all))
 	}
 	set(1)
 	w.wait(t, "the first configuration", served(1))
@@ -149,18 +146,14 @@ func testControlPlane(t *testing.T, opts xds.Options) {
 
 	bad := service("svc", 3)
 	bad.Endpoints[0].Endpoints[0].Priority = 7
-	if err := cp.Set(bad); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, cp.Set(bad))
 	detail, err := cp.WaitNACK(ctx, resourcev3.EndpointType)
 	if err != nil || !strings.Contains(detail, "svc") {
 		t.Errorf("NACK %q, %v; want one that names the resource", detail, err)
 	}
 	w.wait(t, "a note", func(o outcome) bool { return served(2)(o) && o.config.Clusters[0].Leaves[0].ResolutionNote != nil })
 
-	if err := cp.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, cp.Restart())
 	set(4)
 	w.wait(t, "endpoints after a restart", served(4))
 
@@ -169,9 +162,7 @@ func testControlPlane(t *testing.T, opts xds.Options) {
 	for i := range 20 { // T-WATCH-3: the server is asked again, and answers
 		w.cancel()
 		if i%2 == 0 {
-			if err := cp.Wait(ctx, func() bool { return len(cp.Stats(resourcev3.ListenerType).Names) == 1 }); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, cp.Wait(ctx, func() bool { return len(cp.Stats(resourcev3.ListenerType).Names) == 1 }))
 		}
 		w = watch(c, "svc")
 		w.wait(t, "a target that is watched again", served(4))
@@ -201,9 +192,7 @@ func testRandomWatches(t *testing.T, opts xds.Options, rounds int) {
 		for i := range targets {
 			all.Add(service(fmt.Sprint("t", i), port+uint16(1000*i)))
 		}
-		if err := cp.Set(all); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, cp.Set(all))
 	}
 	set()
 	watches := map[*latest]int{}
@@ -244,13 +233,9 @@ func TestConcurrentUse(t *testing.T) { variants(t, testConcurrentUse) }
 func testConcurrentUse(t *testing.T, opts xds.Options) {
 	cp, c := start(t, opts)
 	cfg, err := bootstrap.Parser{}.Parse("test", cp.Bootstrap(t.Name()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for i := range 4 {
-		if err := cp.Update(service(fmt.Sprint("t", i), 1)); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, cp.Update(service(fmt.Sprint("t", i), 1)))
 	}
 	var tasks sync.WaitGroup
 	for g := range 8 {
@@ -298,16 +283,10 @@ func TestWithholdingServer(t *testing.T) {
 		asTypes[resourcev3.ListenerType] = append(asTypes[resourcev3.ListenerType], resources.Listeners[i])
 	}
 	snapshot, err := cache.NewSnapshot("1", asTypes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := snapshots.SetSnapshot(t.Context(), "node", snapshot); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
+	kit.Must(t, snapshots.SetSnapshot(t.Context(), "node", snapshot))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	srv := grpc.NewServer()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -315,9 +294,7 @@ func TestWithholdingServer(t *testing.T) {
 	go srv.Serve(lis)
 	defer srv.Stop()
 	cfg, err := bootstrap.Parser{}.Parse("test", fmt.Appendf(nil, `{"node": {"id": "node"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]}`, lis.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	opts := quick
 	opts.ResourceTimeout = 100 * time.Millisecond
 	c := xds.Acquire(cfg, opts)
@@ -348,15 +325,11 @@ func TestSnapshotCache(t *testing.T) {
 		if err == nil {
 			err = snapshots.SetSnapshot(t.Context(), "node", snapshot)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 	}
 	set("1", 1)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	srv := grpc.NewServer()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -366,9 +339,7 @@ func TestSnapshotCache(t *testing.T) {
 	defer srv.Stop()
 	// The server is not said to speak this variant: the client finds out.
 	cfg, err := bootstrap.Parser{}.Parse("test", fmt.Appendf(nil, `{"node": {"id": "node"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]}`, lis.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	c := xds.Acquire(cfg, quick)
 	defer c.Release()
 	w := watch(c, "svc")

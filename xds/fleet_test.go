@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -94,9 +95,7 @@ func newFleet(t *testing.T, clients int) *fleet {
 	f := &fleet{t: t, cp: newFake(t, "cp"), clients: make([]*Client, clients), watches: make([]*recorder, clients)}
 	f.cp.serve(targetOf("svc", 1)...)
 	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc("cp")+`]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	note := func(times *[]time.Time) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -193,9 +192,7 @@ func manyTargets(t *testing.T, endpoints int, times float64) {
 		for i := range targets {
 			all.Listeners = append(all.Listeners, listenerTo(fmt.Sprint("t", i), "r"))
 		}
-		if err := cp.Update(all); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, cp.Update(all))
 		none := held()
 		watches := []*recorder{h.watch("t0")}
 		watches[0].must(t)

@@ -26,6 +26,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/internal/adscodec"
@@ -85,9 +86,7 @@ func newClientHarness(t testing.TB, opts Options, servers []string, extra string
 	t.Helper()
 	doc := fmt.Sprintf(`{"xds_servers": [%s], "node": {"id": "node-1", "cluster": %q}%s}`, strings.Join(servers, ","), t.Name(), extra)
 	cfg, err := bootstrap.Parser{}.Parse("test", []byte(doc))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -19,6 +19,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -103,9 +104,7 @@ func TestRegexpCaps(t *testing.T) {
 // TestSecurityNamesTests: every line of SECURITY.md's tables names tests that exist.
 func TestSecurityNamesTests(t *testing.T) {
 	text, err := os.ReadFile("SECURITY.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	text, _, _ = bytes.Cut(text, []byte("\n## Costs\n")) // bench/hostile has the tests of that section
 	row := regexp.MustCompile(`(?m)^\|.*\|$`)
 	test := regexp.MustCompile("`([a-z/]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`")
@@ -134,14 +133,10 @@ func TestSecurityNamesTests(t *testing.T) {
 func declared(t *testing.T, pkg, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(pkg), "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if bytes.Contains(text, []byte("\nfunc "+name+"(")) {
 			return true
 		}

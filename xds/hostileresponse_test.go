@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/internal/adscodec"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -32,9 +33,7 @@ import (
 func TestInvalidResourcesMemory(t *testing.T) {
 	const n = 1 << 16 // as many as a response may have that are so small
 	msg := sotwResponse{&adscodec.Response{}}
-	if err := adscodec.New().Unmarshal(mem.BufferSlice{mem.SliceBuffer([]byte(strings.Repeat("\x12\x00", n)))}, msg.Response); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, adscodec.New().Unmarshal(mem.BufferSlice{mem.SliceBuffer([]byte(strings.Repeat("\x12\x00", n)))}, msg.Response))
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

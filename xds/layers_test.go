@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // layers are the parts of the package, from the bottom up, with the parts below that they use, besides
@@ -40,9 +42,7 @@ func TestLayers(t *testing.T) {
 	for _, p := range layers {
 		for name := range strings.FieldsSeq(p.files) {
 			f, err := parser.ParseFile(fset, name+".go", nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			files[name+".go"] = f
 			for _, obj := range f.Scope.Objects {
 				declared[obj.Name] = p.name
@@ -50,9 +50,7 @@ func TestLayers(t *testing.T) {
 		}
 	}
 	all, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, name := range all {
 		if !strings.HasSuffix(name, "_test.go") && files[name] == nil {
 			t.Errorf("%s belongs to no part", name)

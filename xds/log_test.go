@@ -175,9 +175,7 @@ func TestLogBlocked(t *testing.T) {
 func TestLoggerIsShared(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+`"}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		books := []*kit.Logs{{}, {}}
 		first, second := slog.New(books[0]), slog.New(books[1])
 		var clients []*Client

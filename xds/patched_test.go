@@ -37,9 +37,7 @@ func bothVariants(t *testing.T, f func(t *testing.T, features ...string)) {
 func patchesOf(t testing.TB, patches ...string) *overlay.Source {
 	t.Helper()
 	s, err := overlay.Open(t.Name(), []byte(`{"patches": [`+strings.Join(patches, ",")+`]}`), "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return s
 }
 
@@ -402,9 +400,7 @@ func patchedFailures(t *testing.T, drop bool, features ...string) {
 	same("other endpoints")
 	only := func(resources ...proto.Message) {
 		t.Helper()
-		if err := cp.Set(collect(resources)); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, cp.Set(collect(resources)))
 		advance(time.Minute)
 	}
 	only(targetOf("svc", 2)[:2]...)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -201,9 +202,7 @@ func TestSubscriptionRacesWithResponse(t *testing.T) {
 		h, cp, _ := serving(t, Options{})
 		cp.serve(targetOf("other", 2)...)
 		// The response is under way when the second target is watched.
-		if err := cp.Resend(lds.URL(), "svc"); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, cp.Resend(lds.URL(), "svc"))
 		w := h.watch("other")
 		w.must(t)
 		cp.asked(lds, "other", "svc")

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -125,9 +126,7 @@ func TestXDS4Races(t *testing.T) {
 			for i := range n {
 				all = append(all, targetOf(fmt.Sprint("t", i), uint16(1+n*round+i))...)
 			}
-			if err := cp.Update(collect(all)); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, cp.Update(collect(all)))
 			for range 3 { // while the responses are on their way
 				i := rng.IntN(n)
 				if w := watches[i]; w != nil {

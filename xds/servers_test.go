@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/internal/adscodec"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -44,9 +45,7 @@ var controlPlanes = map[string]func(t *testing.T, lis net.Listener) controlPlane
 			Listen: func(string) (net.Listener, error) { return lis, nil },
 			Server: []grpc.ServerOption{checker.ServerOption()},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		return checkedServer{cp, checker}
 	},
 	"scripted": func(t *testing.T, lis net.Listener) controlPlane {
@@ -80,9 +79,7 @@ func withVariant(t *testing.T, prefix string, n int, opts Options, features []st
 				for i := range n {
 					p := &plane{t: t, name: fmt.Sprint("cp", i), net: network}
 					lis, err := network.Listen(p.name)
-					if err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(t, err)
 					p.controlPlane = start(t, lis)
 					docs = append(docs, serverDoc(p.name, features...))
 					cps, planes[p.name] = append(cps, p), p

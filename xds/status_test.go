@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -32,9 +33,7 @@ func TestClients(t *testing.T) {
 		var want []*Client
 		for i := range 5 {
 			cfg, err := bootstrap.Parser{}.Parse("test", []byte(fmt.Sprintf(`{"xds_servers": [%s], "node": {"id": "%s %d"}}`, serverDoc("nowhere"), t.Name(), i)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			c := Acquire(cfg, Options{Linger: -1})
 			want = append(want, c)
 			if c.nodeID() != fmt.Sprint(t.Name(), " ", i) || c.Node().GetUserAgentName() != "xdslb" {

@@ -191,9 +191,7 @@ func TestStrictDNSRecords(t *testing.T) {
 	m, doc := newMemory(t) // real time has no fake servers
 	m.set = []proto.Message{listenerTo("svc", "r"), routesTo("r", "c"), strictCluster("c", "many.example.")}
 	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+doc+`]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	c := Acquire(cfg, Options{DNS: asking{resolver.Get("dns"), dns.Addr}, Linger: -1, Logger: slog.New(slog.DiscardHandler)})
 	w := make(sizes, 1)
 	cancel := c.View(nil, "").Watch("svc", "svc", w)

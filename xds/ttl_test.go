@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -98,9 +99,7 @@ func TestTTL(t *testing.T) {
 				}
 				cp.sayTTL(cds, "svc", clusterTo("svc", "svc"), 10*time.Second)
 				cp.serve(clusterTo("svc", "svc"), endpointsAt("svc", 5))
-				if err := cp.Resend(cds.URL(), "svc"); err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, cp.Resend(cds.URL(), "svc"))
 				advance(time.Minute)
 				if c := w.cluster(t, "svc"); c.Err != nil || ports(c) != "svc 5" {
 					t.Errorf("cluster %+v: sent without a time to live it has none", c)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
@@ -32,9 +33,7 @@ func (n notFound) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // turns, and the server is unreachable until one of them works.
 func TestNotFound(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	n := make(notFound, 4)
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
@@ -44,9 +43,7 @@ func TestNotFound(t *testing.T) {
 	defer func() { _ = server.Close(); <-ended }()
 	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [{"server_uri": "`+lis.Addr().String()+`",
 		"channel_creds": [{"type": "insecure"}], "server_features": ["xdslb.delta_ads"]}], "node": {"id": "node"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	c := Acquire(cfg, Options{Linger: -1, BackoffBase: 10 * time.Millisecond, BackoffMax: 10 * time.Millisecond, ReconnectSpread: -1})
 	defer func() { c.Release(); <-c.done }()
 	cancel := c.view().Watch("svc", "svc", &counter{})

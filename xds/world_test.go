@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -142,9 +143,7 @@ func newWorld(t testing.TB, opts Options, o worldOptions) *world {
 	}
 	cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [`+docs(chain)+`], "node": {"id": "`+t.Name()+`"},
 		"authorities": {"here": {}, "other": {"xds_servers": [`+docs(reversed)+`]}`+further+`}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	opts.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		<-ctx.Done() // never answered: see tame
 		return nil, ctx.Err()

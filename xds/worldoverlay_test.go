@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/overlay"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -49,9 +50,7 @@ func newWorldOverlay(t testing.TB, seed int) *worldOverlay {
 			document += p
 		}
 		parsed, err := overlay.Parse("test", []byte(`{"patches": [`+document+`]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		o.choices = append(o.choices, parsed)
 	}
 	o.current = o.choices[1]

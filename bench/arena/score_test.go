@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // TestScore checks the arithmetic with a synthetic run: one RPC per millisecond, whose duration
@@ -97,9 +99,7 @@ func TestRegret(t *testing.T) {
 		t.Error("goodput does not come first")
 	}
 	var b strings.Builder
-	if err := r.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, r.Write(&b))
 	if !strings.Contains(b.String(), "won") || strings.Contains(b.String(), "NaN") {
 		t.Errorf("the report is\n%s", b.String())
 	}
@@ -127,9 +127,7 @@ func TestCalibrationText(t *testing.T) {
 		{Fleet: homogeneous, Impl: Ours, Policy: "least_request", Mode: Kernels, Long: true, P99: 300},
 	}}
 	var b strings.Builder
-	if err := r.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, r.Write(&b))
 	for _, want := range []string{"+1 %", "+50 % !", "+59 % !", "176–189"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())

@@ -7,6 +7,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // queue is one server, or many that each get a random part, for long enough that
@@ -89,9 +91,7 @@ func TestOracleNearCentralQueue(t *testing.T) {
 func simulated(t *testing.T, f *Fleet, k NewKernel) *Result {
 	t.Helper()
 	r, err := simulate(f, &Policy{Kernel: k}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return r
 }
 
@@ -115,9 +115,7 @@ func TestSketch(t *testing.T) {
 				continue
 			}
 			r, err := simulate(&f, &p, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			for _, k := range Known() {
 				if k.Fleet != f.Name || k.Row != p.String() {
 					continue

@@ -13,6 +13,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // small is a fleet for tests, with a fraction of the work of the published ones.
@@ -84,9 +86,7 @@ func TestOrder(t *testing.T) {
 			continue
 		}
 		r, err := simulate(f, &p, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		p99[p.String()] = r.P99
 	}
 	for name, v := range p99 {
@@ -109,9 +109,7 @@ func TestKernelsAgree(t *testing.T) {
 	for _, name := range []string{"anchor oracle", "ours least_request", "stock least_request"} {
 		p := row(t, name)
 		k, err := simulate(f, &p, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		r := played(t, f, p)
 		if r.RPCs != k.RPCs {
 			t.Errorf("%s: %d RPCs, kernels have %d", name, r.RPCs, k.RPCs)
@@ -133,9 +131,7 @@ func TestSeed(t *testing.T) {
 	var kernels []*Result
 	for _, seed := range []uint64{1, 1, 2} {
 		r, err := simulate(f, &p, seed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		kernels = append(kernels, r)
 	}
 	if !same(kernels[0], kernels[1]) || same(kernels[0], kernels[2]) {
@@ -200,9 +196,7 @@ func TestFailingDrawsRPCs(t *testing.T) {
 	p := row(t, "ours least_request")
 	for seed := range uint64(3) {
 		k, err := simulate(f, &p, 1+seed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if k.BadShare < 1.5/6 || k.Goodput > .83 {
 			t.Errorf("seed %d: least_request sends %v of the RPCs to a server that fails, goodput %v; a sixth is its share", 1+seed, k.BadShare, k.Goodput)
 		}

@@ -20,9 +20,7 @@ import (
 func TestDemo(t *testing.T) {
 	leak.Check(t)
 	w := &kit.Logs{OnLog: func(text string) { t.Logf("%s", text) }}
-	if err := Run(t.Context(), Options{Out: w, Measure: time.Second}); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, Run(t.Context(), Options{Out: w, Measure: time.Second}))
 	fits(t, w.String())
 	if !strings.Contains(w.String(), "claims hold.") {
 		t.Error("there is no verdict at the end")

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -65,9 +66,7 @@ func newFleet(t testing.TB, n *xdstest.Network, names []string) *fleet {
 	var serving sync.WaitGroup
 	for _, name := range names {
 		lis, err := n.Listen("127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		f.names[lis.Addr().String()] = name
 		f.addrs[name] = netip.MustParseAddrPort(lis.Addr().String())
 		serving.Go(func() { _ = f.server.Serve(lis) })

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/xds"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -88,9 +89,7 @@ func (s *side) bootstrap(t testing.TB) []byte {
 			"channel_creds": []object{s.net.Creds()},
 		}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return b
 }
 
@@ -98,17 +97,13 @@ func (s *side) bootstrap(t testing.TB) []byte {
 func (s *side) xdsOptions(t testing.TB) []grpc.DialOption {
 	if s.name == stock {
 		b, err := xds.NewXDSResolverWithConfigForTesting(s.bootstrap(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		return []grpc.DialOption{grpc.WithResolvers(b)}
 	}
 	cfg := s.cfg
 	cfg.Bootstrap, cfg.Linger = s.bootstrap(t), -1
 	opts, err := integrate.DialOptions(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return opts
 }
 
@@ -129,9 +124,7 @@ func (s *side) transportOptions() []grpc.DialOption {
 func (s *side) dial(t testing.TB, service string, opts ...grpc.DialOption) *grpc.ClientConn {
 	all := append(s.xdsOptions(t), s.transportOptions()...)
 	cc, err := grpc.NewClient("xds:///"+service, append(all, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -150,9 +151,7 @@ func TestLaxer(t *testing.T) {
 					r := xdstest.Service("svc", xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: netip.MustParseAddrPort("127.0.0.1:1")}}})
 					typ, m := rule.apply(t, example, &r)
 					text, err := proto.Marshal(m)
-					if err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(t, err)
 					decoded, err := resource.Decode(types[typ], text, resource.Options{})
 					if reasons := resource.RejectedByStock(decoded); err != nil || len(reasons) > 0 != rejected {
 						t.Errorf("RejectedByStock returns %q, want reasons: %t (%v)", reasons, rejected, err)
@@ -169,9 +168,7 @@ func TestLaxer(t *testing.T) {
 // TestLaxerTable checks that DIFFERENCES.md has exactly these rules.
 func TestLaxerTable(t *testing.T) {
 	text, err := os.ReadFile("../../integrate/DIFFERENCES.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	_, section, _ := strings.Cut(string(text), "\n## Resources that this module accepts and stock rejects\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var got []string

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -153,9 +154,7 @@ func (c *optionCase) run(t *testing.T, change func(*world, *route), dial func(*e
 	for i, name := range both {
 		s := newSide(t, name, n)
 		s.cfg.Idempotent = func(string) bool { return true }
-		if err := s.control.Set(w.resources(f.addrs)); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, s.control.Set(w.resources(f.addrs)))
 		e := &env{t: t, side: s, fleet: f, notes: []rpcNotes{{}}}
 		e.redial = func() *grpc.ClientConn { return e.dial(c, dial) }
 		e.cc, e.other = e.redial(), e.redial()

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -146,9 +147,7 @@ func (r *stricterRule) apply(t *testing.T, example string, s *xdstest.Resources)
 		return xdstest.LDS, messages
 	case "HttpConnectionManager":
 		hcm := new(hcmv3.HttpConnectionManager)
-		if err := s.Listeners[0].ApiListener.ApiListener.UnmarshalTo(hcm); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, s.Listeners[0].ApiListener.ApiListener.UnmarshalTo(hcm))
 		change := new(hcmv3.HttpConnectionManager)
 		read(example, change)
 		proto.Merge(hcm, change)
@@ -200,9 +199,7 @@ func verdict(t *testing.T, n *xdstest.Network, name string, r xdstest.Resources,
 		default:
 		}
 	}})
-	if err := s.control.Set(r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.control.Set(r))
 	cc := s.dial(t, "svc")
 	defer cc.Close()
 	cc.Connect()
@@ -240,9 +237,7 @@ func TestStricter(t *testing.T) {
 // TestStricterTable checks that DIFFERENCES.md has exactly these rules.
 func TestStricterTable(t *testing.T) {
 	text, err := os.ReadFile("../../integrate/DIFFERENCES.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	_, section, _ := strings.Cut(string(text), "\n## Resources that stock accepts and this module rejects\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var got, want []string

@@ -15,6 +15,7 @@ import (
 	_ "google.golang.org/grpc/balancer/ringhash"
 	"google.golang.org/grpc/balancer/roundrobin"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -32,19 +33,13 @@ func limit(t *testing.T) context.Context {
 func TestStart(t *testing.T) {
 	s := New(func(addr string) bool { return strings.HasPrefix(addr, "down") })
 	defer s.Close()
-	if err := s.Start(roundrobin.Name, "{}", []string{"a:1", "b:1", "c:1", "down:1"}); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.Start(roundrobin.Name, "{}", []string{"a:1", "b:1", "c:1", "down:1"}))
 	p, err := s.Wait(limit(t), 3, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	seen := make(map[balancer.SubConn]int)
 	for range 30 {
 		r, err := p.Pick(balancer.PickInfo{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		seen[r.SubConn]++
 	}
 	for sc, n := range seen {
@@ -58,22 +53,14 @@ func TestStart(t *testing.T) {
 func TestResolve(t *testing.T) {
 	control := xdstest.New(t, xdstest.Options{})
 	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
-	if err := control.Set(xdstest.Service("svc", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, control.Set(xdstest.Service("svc", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})))
 	b, err := integrate.NewBuilder(integrate.Config{Bootstrap: control.Bootstrap("node"), Linger: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	s := New(nil)
 	defer s.Close()
-	if err := s.Resolve(b, "xds:///svc"); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.Resolve(b, "xds:///svc"))
 	p, err := s.Wait(limit(t), 3, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if _, err := p.Pick(balancer.PickInfo{Ctx: t.Context(), FullMethodName: "/s/m"}); err != nil {
 		t.Error(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // child is a server in a process of its own.
@@ -27,16 +29,10 @@ func start(t *testing.T, s *scenario, divisor int) *child {
 	cmd.Env = append(os.Environ(), serverVariable+"="+s.name, fmt.Sprintf("%s=%d", divisorVariable, divisor))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
+	kit.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = in.Close()         // it ends when its input does
 		_ = cmd.Process.Kill() // it may be busy
@@ -44,9 +40,7 @@ func start(t *testing.T, s *scenario, divisor int) *child {
 	})
 	c := &child{in: in, out: bufio.NewReader(out)}
 	line, err := c.out.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	c.addr = strings.TrimSpace(line)
 	return c
 }
@@ -61,9 +55,7 @@ func (c *child) do(t *testing.T, command string) (s served) {
 		t.Fatal(err)
 	}
 	line, err := c.out.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if _, err := fmt.Sscan(line, &s.requests, &s.answers, &s.nacks, &s.responses, &s.bytes, &s.largest); err != nil {
 		t.Fatal(err)
 	}

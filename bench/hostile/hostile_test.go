@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 var (
@@ -156,9 +158,7 @@ func (s *scenario) bound(n float64) string {
 // TestTable: costs.tsv has a row for each server, with the bounds that TestHostile checks.
 func TestTable(t *testing.T) {
 	text, err := os.ReadFile("costs.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	rows, found := strings.CutPrefix(string(text), head)
 	if !found {
 		t.Errorf("costs.tsv does not begin with %q", head)

@@ -18,6 +18,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/xdslb/xdslb/bench/cputime"
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds"
 )
@@ -79,9 +80,7 @@ func connect(t *testing.T, s *scenario, divisor int) *subject {
 		Linger:    -1,
 		Delta:     s.delta,
 	}.NewClient("xds:///l", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	c.cc = cc
 	t.Cleanup(func() {
 		if c.cc != nil {
@@ -90,9 +89,7 @@ func connect(t *testing.T, s *scenario, divisor int) *subject {
 	})
 	cc.Connect()
 	if !s.absent {
-		if err := c.call(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, c.call())
 	}
 	for c.client == nil {
 		for _, client := range xds.Clients() {

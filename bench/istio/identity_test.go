@@ -25,6 +25,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // An authority issues certificates.
@@ -127,9 +129,7 @@ const audience = "istio-ca"
 func newIssuer(t testing.TB) *issuer {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	keys := encode(t, map[string]any{"keys": []any{map[string]string{
 		"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "1", "e": "AQAB",
 		"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()),
@@ -163,8 +163,6 @@ func (i *issuer) token(account string) string {
 func encode(t testing.TB, v any) []byte {
 	t.Helper()
 	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return data
 }

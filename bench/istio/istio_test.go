@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -78,15 +79,11 @@ func newLogger(h slog.Handler) *slog.Logger { return slog.New(h) }
 func dial(t testing.TB, cfg integrate.Config, name string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	cc, err := cfg.NewClient(target(name), append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := integrate.WaitReady(ctx, cc, "/grpc.testing.TestService/UnaryCall"); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, integrate.WaitReady(ctx, cc, "/grpc.testing.TestService/UnaryCall"))
 	return cc
 }
 

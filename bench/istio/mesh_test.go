@@ -46,9 +46,7 @@ func newMesh(t testing.TB) *mesh {
 	t.Helper()
 	m := &mesh{t: t, dir: t.TempDir(), addr: freeAddr(t), documents: map[string]string{}}
 	for _, dir := range []string{"config", "agent", "certs"} {
-		if err := os.Mkdir(m.path(dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.Mkdir(m.path(dir), 0o700))
 	}
 	m.write("mesh.yaml", "trustDomain: cluster.local\nrootNamespace: istio-system\n")
 	t.Cleanup(func() {

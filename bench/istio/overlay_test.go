@@ -120,9 +120,7 @@ func (m *mesh) wantPatched(cc *grpc.ClientConn) {
 func statusOf(t testing.TB, cc *grpc.ClientConn) report.TargetStatus {
 	t.Helper()
 	s, err := integrate.StatusOf(cc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return s
 }
 

@@ -29,9 +29,7 @@ func start(t testing.TB, dir string, env []string, path string, args ...string) 
 	p := &process{cmd: exec.Command(path, args...), output: new(kit.Logs), exited: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env = dir, env
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait() // the exit status of a killed program is irrelevant
 		close(p.exited)
@@ -68,9 +66,7 @@ func (p *process) waitFor(t testing.TB, what string, cond func() bool) {
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer lis.Close()
 	return lis.Addr().String()
 }
@@ -89,9 +85,7 @@ func accepts(network, addr string) bool {
 func forward(t testing.TB, from, to string) (stop func()) {
 	t.Helper()
 	lis, err := net.Listen("tcp", from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -40,9 +40,7 @@ func secureMesh(t *testing.T, n int) (*mesh, []*xdstest.Backend) {
 func secure(t testing.TB) grpc.DialOption {
 	t.Helper()
 	creds, err := integrate.NewCredentials(integrate.CredentialsOptions{Fallback: insecure.NewCredentials()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return grpc.WithTransportCredentials(creds)
 }
 
@@ -54,9 +52,7 @@ func mutualTLS(t *testing.T, delta bool) result {
 	wantIdentity(t, orders)
 	f := send(t, "orders", orders)
 	prices, err := cfg.NewClient(target("prices"), secure(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer prices.Close()
 	if _, err := call(prices); err == nil || !strings.Contains(err.Error(), identity("orders").String()) {
 		t.Errorf("an RPC to a backend with another identity returned %v, want an error that names it", err)
@@ -117,9 +113,7 @@ func direct(t *testing.T, delta bool) result {
 
 	m.write("other", tokens.token("other"))
 	cc, err := m.directConfig(delta, addr, "other").NewClient(target("orders"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer cc.Close()
 	cc.Connect()
 	kit.WaitFor(t, "a log line about the other account's token", func() bool { return len(m.logs.With("authorization failed")) > 0 })

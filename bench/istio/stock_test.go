@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/xds"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -35,9 +36,7 @@ func stockServer(t *testing.T, delta bool) result {
 				outages.Add(1)
 			}
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(s.Stop)
 	go func() { _ = s.Serve(lis) }()
 	b := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
@@ -79,13 +78,9 @@ func partial(t *testing.T, delta bool) result {
 func dialStock(t testing.TB, bootstrap []byte, name string) *grpc.ClientConn {
 	t.Helper()
 	r, err := xds.NewXDSResolverWithConfigForTesting(bootstrap)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cc, err := grpc.NewClient(target(name), grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc
 }

@@ -6,6 +6,8 @@ package record
 import (
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 const run = `goos: linux
@@ -24,9 +26,7 @@ ok  	example.com/x	1.2s
 
 func TestRead(t *testing.T) {
 	r, err := Read(strings.NewReader(run))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if len(r.Results) != 5 || r.Get("cpu") != "AMD EPYC" || r.Get("commit") != "abc" || r.Get("some_test.go:1") != "" {
 		t.Fatalf("%d results, settings %v", len(r.Results), r.Config)
 	}
@@ -49,17 +49,13 @@ func TestRead(t *testing.T) {
 
 func TestTables(t *testing.T) {
 	r, err := Read(strings.NewReader(run))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	tables := r.Tables("impl", "ns/op")
 	if len(tables) != 2 {
 		t.Fatalf("%d tables", len(tables))
 	}
 	var b strings.Builder
-	if err := tables[0].Print(&b, "ours"); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, tables[0].Print(&b, "ours"))
 	want := `
   Pick, ns/op    ours    stock       
        n=10-2  100 ns  1.23 µs  ×12.3

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -74,9 +75,7 @@ func TestLosses(t *testing.T) {
 					t.Fatalf("with xdslb: %v", err)
 				}
 				s, err := integrate.StatusOf(cc)
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				loses := len(s.StockDifferences) > 0 && s.StockDifferences[0].LosesRPCs
 				if loses != (tt.feature != "") {
 					t.Errorf("the status has %+v", s.StockDifferences)

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -75,9 +76,7 @@ func TestSwitch(t *testing.T) {
 				name, _ := service(t, 1, nil)
 				for range 2 {
 					cc := closing(t)(dial(name, plaintext))
-					if err := call(t, cc); err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(t, call(t, cc))
 					s, err := integrate.StatusOf(cc)
 					if err != nil || (s.Stock == "") != (tt.agent == ourAgent) {
 						t.Errorf("status: %+v, %v", s, err)
@@ -107,18 +106,14 @@ func TestStockIgnoresTLS(t *testing.T) {
 	t.Setenv("XDSLB_DISABLE", "all")
 	t.Setenv("GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE", "true")
 	creds, err := integrate.NewCredentials(integrate.CredentialsOptions{Fallback: insecure.NewCredentials()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, tt := range []struct {
 		creds grpc.DialOption
 		want  int
 	}{{plaintext, 0}, {grpc.WithTransportCredentials(creds), 1}} {
 		name, _ := service(t, 1, nil)
 		for range 2 {
-			if err := call(t, closing(t)(integrate.NewClient("xds:///"+name, tt.creds))); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, call(t, closing(t)(integrate.NewClient("xds:///"+name, tt.creds))))
 		}
 		if n := len(lines.With("less strictly than xdslb", name, "GRPC_EXPERIMENTAL_XDS_SNI: sni, auto_host_sni and auto_sni_san_validation are ignored", "GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS")); n != tt.want {
 			t.Errorf("%d lines in the log, want %d", n, tt.want)
@@ -170,9 +165,7 @@ func TestInterceptorsStepAside(t *testing.T) {
 func TestFirstRPC(t *testing.T) {
 	t.Setenv("XDSLB_DISABLE", "*")
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // does not respond with HTTP/2
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer func() { _ = silent.Close() }()
 	name, _ := service(t, 1, func(r *xdstest.Resources) {
 		service := r.Listeners[0].Name
@@ -237,9 +230,7 @@ func TestChangeWhileIdle(t *testing.T) {
 		t.Setenv("XDSLB_DISABLE", disable)
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx) // keeps it from idle mode
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		t.Setenv("XDSLB_DISABLE", "changed."+disable)
 		if err := call(t, cc); err != nil {
 			t.Error(err)
@@ -312,9 +303,7 @@ func TestBuildError(t *testing.T) {
 // clusters without TLS.
 func TestCredentials(t *testing.T) {
 	creds, err := integrate.NewCredentials(integrate.CredentialsOptions{Fallback: insecure.NewCredentials()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	name, _ := service(t, 1, nil)
 	for _, disable := range []string{"", "*"} {
 		t.Setenv("XDSLB_DISABLE", disable)

@@ -18,6 +18,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/xds"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -26,20 +27,14 @@ import (
 // plane, serves clients of both kinds.
 func TestStockServer(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	addr := lis.Addr().(*net.TCPAddr).AddrPort()
 	name := unique(t)
 	r := xdstest.Service(name, xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: addr}}})
 	r.Listeners = append(r.Listeners, serverListener(t, uint32(addr.Port())))
-	if err := control.Update(r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, control.Update(r))
 	s, err := xds.NewGRPCServer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	testgrpc.RegisterTestServiceServer(s, answering{})
 	go func() { _ = s.Serve(lis) }()
 	t.Cleanup(s.Stop)

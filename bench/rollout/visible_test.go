@@ -31,9 +31,7 @@ func TestHandedOverShows(t *testing.T) {
 	page, metrics := debug.Handler(), &kit.Recorder{}
 	cc := closing(t)(integrate.NewClient(target, plaintext, grpc.WithStatsHandler(metrics)))
 	for range 2 { // by the second the interceptors know whose the channel is
-		if err := call(t, cc); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, call(t, cc))
 	}
 	var channel integrate.Channel
 	for _, c := range integrate.Channels() {
@@ -70,9 +68,7 @@ func TestHandedOverShows(t *testing.T) {
 	}
 	_ = cc.Close()
 	t.Setenv("XDSLB_DISABLE", "")
-	if err := call(t, closing(t)(integrate.NewClient(target, plaintext, grpc.WithStatsHandler(metrics)))); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, call(t, closing(t)(integrate.NewClient(target, plaintext, grpc.WithStatsHandler(metrics)))))
 	if stock, ours := handedOver(), metrics.Sum("xdslb.client.channels", target); stock != 0 || ours != 1 {
 		t.Errorf("after the way back the metrics count %v channels that were handed over, and %v of ours; want 0 and 1", stock, ours)
 	}
@@ -93,9 +89,7 @@ func TestNoBootstrapForStock(t *testing.T) {
 	name, _ := service(t, 1, nil)
 	metrics := &kit.Recorder{}
 	cc := closing(t)(integrate.Config{Bootstrap: control.Bootstrap("n")}.NewClient("xds:///"+name, plaintext, grpc.WithStatsHandler(metrics)))
-	if err := call(t, cc); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, call(t, cc))
 	s, err := integrate.StatusOf(cc)
 	if err != nil || s.Stock != "" || s.Rollout == nil || !strings.Contains(s.Rollout.Failed, "set GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG") {
 		t.Errorf("status: stock %q, rollout %+v, %v", s.Stock, s.Rollout, err)

@@ -146,9 +146,7 @@ func service(t testing.TB, n int, change func(*xdstest.Resources)) (string, []*x
 	if change != nil {
 		change(&r)
 	}
-	if err := control.Update(r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, control.Update(r))
 	return name, backends
 }
 
@@ -167,9 +165,7 @@ func call(t testing.TB, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
 func closing(t testing.TB) func(*grpc.ClientConn, error) *grpc.ClientConn {
 	return func(cc *grpc.ClientConn, err error) *grpc.ClientConn {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		t.Cleanup(func() { _ = cc.Close() })
 		return cc
 	}
@@ -179,8 +175,6 @@ func closing(t testing.TB) func(*grpc.ClientConn, error) *grpc.ClientConn {
 func anyOf(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
 	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return a
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -125,16 +126,12 @@ type deltaTalk struct {
 func connectDelta(t *testing.T, addr string, opts ...grpc.DialOption) *deltaTalk {
 	t.Helper()
 	cc, err := grpc.NewClient("passthrough:///"+addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { cc.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	ads, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).DeltaAggregatedResources(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return &deltaTalk{t, ads}
 }
 
@@ -169,9 +166,7 @@ func TestScriptedDelta(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := StartScripted(ScriptedOptions{Report: func(v string) { t.Error(v) }})
 		defer s.Stop()
-		if err := s.Set(xdstest.Resources{Listeners: []*listenerv3.Listener{xdstest.Listener("a", "r"), xdstest.Listener("b", "r")}}); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, s.Set(xdstest.Resources{Listeners: []*listenerv3.Listener{xdstest.Listener("a", "r"), xdstest.Listener("b", "r")}}))
 		c := connectDelta(t, "s", grpc.WithContextDialer(s.Dial))
 		want := func(want string) {
 			t.Helper()
@@ -185,9 +180,7 @@ func TestScriptedDelta(t *testing.T) {
 		c.say(subscribe(xdstest.LDS, "b"))
 		want("2 b=1")
 		c.say(answerTo(xdstest.LDS, "2"))
-		if err := s.Update(xdstest.Resources{Listeners: []*listenerv3.Listener{xdstest.Listener("a", "other")}}); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, s.Update(xdstest.Resources{Listeners: []*listenerv3.Listener{xdstest.Listener("a", "other")}}))
 		want("3 a=2")
 		c.say(answerTo(xdstest.LDS, "3"))
 		s.Remove(xdstest.LDS, "b")
@@ -226,9 +219,7 @@ func TestServerDelta(t *testing.T) {
 		OnDeltaRequest: func(int64, *discoveryv3.DeltaDiscoveryRequest) { requests++ },
 		Server:         []grpc.ServerOption{checker.ServerOption()},
 	})
-	if err := s.Set(xdstest.Resources{Clusters: []*clusterv3.Cluster{xdstest.Cluster("a", "a"), xdstest.Cluster("b", "b")}}); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.Set(xdstest.Resources{Clusters: []*clusterv3.Cluster{xdstest.Cluster("a", "a"), xdstest.Cluster("b", "b")}}))
 	c := connectDelta(t, s.Addr())
 	c.say(hello(subscribe(xdstest.CDS, "a", "b")))
 	resp, err := c.ads.Recv()
@@ -243,9 +234,7 @@ func TestServerDelta(t *testing.T) {
 	if err := s.WaitACK(ctx, xdstest.CDS); err != nil {
 		t.Error(err)
 	}
-	if err := s.Update(xdstest.Resources{Clusters: []*clusterv3.Cluster{xdstest.Cluster("a", "other")}}); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.Update(xdstest.Resources{Clusters: []*clusterv3.Cluster{xdstest.Cluster("a", "other")}}))
 	if resp, err = c.ads.Recv(); err != nil || len(resp.GetResources()) != 1 || resp.GetResources()[0].GetName() != "a" {
 		t.Fatalf("%v, %v; want the changes", resp, err)
 	}
@@ -258,9 +247,7 @@ func TestServerDelta(t *testing.T) {
 	have["a"] = resp.GetResources()[0].GetVersion()
 	_ = c.ads.CloseSend()
 	s.BreakStreams()
-	if err := s.Wait(ctx, func() bool { open, _ := s.Streams(); return open == 0 }); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.Wait(ctx, func() bool { open, _ := s.Streams(); return open == 0 }))
 	c = connectDelta(t, s.Addr())
 	again := hello(subscribe(xdstest.CDS, "a", "b"))
 	again.InitialResourceVersions = have

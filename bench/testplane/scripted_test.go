@@ -34,16 +34,12 @@ type talk struct {
 func connect(t *testing.T, s *Scripted) *talk {
 	t.Helper()
 	cc, err := grpc.NewClient("passthrough:///scripted", grpc.WithContextDialer(s.Dial), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { cc.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	ads, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return &talk{t, ads}
 }
 
@@ -95,24 +91,16 @@ func TestScripted(t *testing.T) {
 		c := connect(t, s)
 		c.say(first(request(xdstest.LDS, "", "", "a", "b")))
 		synctest.Wait()
-		if err := s.Set(xdstest.Resources{}); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, s.Set(xdstest.Resources{}))
 		all := xdstest.Service("a")
 		all.Add(xdstest.Service("b"))
-		if err := s.Update(all); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, s.Update(all))
 		c.hears("Listener 2 1 2")
 		c.say(request(xdstest.EDS, "", "", "a", "b"))
 		c.hears("ClusterLoadAssignment 2 2 2")
-		if err := s.Update(xdstest.Resources{Endpoints: xdstest.Service("a", xdstest.Locality{}).Endpoints}); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, s.Update(xdstest.Resources{Endpoints: xdstest.Service("a", xdstest.Locality{}).Endpoints}))
 		c.hears("ClusterLoadAssignment 3 3 1")
-		if err := s.Resend(xdstest.LDS, "b"); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, s.Resend(xdstest.LDS, "b"))
 		c.hears("Listener 4 4 2")
 		c.say(request(xdstest.LDS, "2", "1", "a")) // stale
 		c.say(request(xdstest.LDS, "4", "4", "a"))
@@ -199,16 +187,12 @@ func TestTamper(t *testing.T) {
 			return []*discoveryv3.DiscoveryResponse{resp}
 		}
 		s := NewScripted(t, ScriptedOptions{Tamper: tamper})
-		if err := s.Set(xdstest.Service("a")); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, s.Set(xdstest.Service("a")))
 		c := connect(t, s)
 		resend := func() {
 			t.Helper()
 			synctest.Wait()
-			if err := s.Resend(xdstest.LDS, "a"); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, s.Resend(xdstest.LDS, "a"))
 		}
 		c.say(first(request(xdstest.LDS, "", "", "a")))
 		resend()
@@ -255,16 +239,12 @@ func TestOutage(t *testing.T) {
 // TestOutageOnTCP does it to clients that do not dial by Scripted.Dial.
 func TestOutageOnTCP(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	s := NewScripted(t, ScriptedOptions{Listener: lis})
 	connect(t, s).say(first(request(xdstest.LDS, "", "", "a")))
 	s.Refuse(errors.New("no"))
 	conn, err := net.Dial("tcp", lis.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("a connection that works")
 	}
@@ -297,17 +277,13 @@ func TestViolationsFailTests(t *testing.T) {
 	real := xdstest.New(t, xdstest.Options{Server: []grpc.ServerOption{checker.ServerOption()}})
 	c.t = t
 	cc, err := grpc.NewClient(real.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer cc.Close()
 	if c.ads, err = discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	c.say(request(xdstest.LDS, "", "", "a"))
-	if err := real.Wait(t.Context(), func() bool { return real.Stats(xdstest.LDS).Requests == 1 }); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, real.Wait(t.Context(), func() bool { return real.Stats(xdstest.LDS).Requests == 1 }))
 	if v := checker.Violations(); len(v) != 1 || !strings.Contains(v[0], "A27-NODE") {
 		t.Errorf("violations %q", v)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -21,9 +22,7 @@ import (
 // sends its own name.
 func TestHosts(t *testing.T) {
 	machine, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	server := &http.Server{Addr: "Debug.internal:6060"}
 	for _, tt := range []struct {
 		host    string

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
@@ -39,13 +40,9 @@ func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 func dial(t testing.TB, control *xdstest.Server, target string) *grpc.ClientConn {
 	t.Helper()
 	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cc, err := grpc.NewClient("xds:///"+target, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	call(t, cc)
 	return cc
@@ -64,9 +61,7 @@ func call(t testing.TB, cc *grpc.ClientConn) {
 func start(t testing.TB, r xdstest.Resources) *xdstest.Server {
 	t.Helper()
 	control := xdstest.New(t, xdstest.Options{})
-	if err := control.Set(r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, control.Set(r))
 	return control
 }
 
@@ -106,9 +101,7 @@ func wellFormed(t testing.TB, page string) (elements []string) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		switch token := token.(type) {
 		case xml.StartElement:
 			name := token.Name.Local
@@ -142,13 +135,9 @@ func TestOverlay(t *testing.T) {
 	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, Overlay: []byte(`{"patches": [
 		{"resource": "cluster", "name": "orders", "merge": {"lb_policy": "LEAST_REQUEST"}},
 		{"resource": "cluster", "name": "<other>", "merge": {"lb_policy": "LEAST_REQUEST"}}]}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cc, err := grpc.NewClient("xds:///orders", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	call(t, cc)
 	page := get(t, Handler(), "", http.StatusOK)
@@ -355,9 +344,7 @@ func TestMany(t *testing.T) {
 	} {
 		p := newPage(all, url.Values{"show": {tt.show}, "text": {tt.text}, "refresh": {"7"}})
 		var b strings.Builder
-		if err := pageTemplate.Execute(&b, p); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, pageTemplate.Execute(&b, p))
 		wellFormed(t, b.String())
 		links := regexp.MustCompile(`<a href="\?channel=\d+&amp;refresh=7">xds:///([^<]*)</a>`).FindAllStringSubmatch(b.String(), -1)
 		if len(links) != tt.rows || tt.rows > 0 && links[0][1] != tt.first || b.Len() > 150_000 || !strings.Contains(b.String(), "10 of 1000 channels have errors") {
@@ -395,9 +382,7 @@ func TestReadOnly(t *testing.T) {
 	client := server.Client()
 	defer client.CloseIdleConnections()
 	resp, err := client.Head(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	if err != nil || resp.StatusCode != http.StatusOK || len(body) > 0 || resp.ContentLength <= 0 {
@@ -449,13 +434,9 @@ func TestMissingListener(t *testing.T) {
 	control := start(t, xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
 	dial(t, control, "orders")
 	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("other"), Linger: -1, Resources: integrate.ResourceOptions{Timeout: time.Millisecond}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cc, err := grpc.NewClient("xds:///nothing", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer func() { _ = cc.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -463,9 +444,7 @@ func TestMissingListener(t *testing.T) {
 		t.Fatal("the RPC succeeds")
 	}
 	s, err := integrate.StatusOf(cc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	page := get(t, Handler(), "?"+url.Values{"channel": {strconv.FormatInt(s.Channel, 10)}}.Encode(), http.StatusOK)
 	if strings.Count(page, "ERROR:") != 1 || !strings.Contains(page, "Show all channels") || strings.Contains(page, "00:00:00") || strings.Contains(page, "in force since") {
 		t.Errorf("the page shows a configuration: %s", page)

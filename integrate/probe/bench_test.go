@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/xdslb/xdslb/bench/cputime"
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/proberpc"
 )
 
@@ -99,13 +100,9 @@ func TestClientOfBenchmark(t *testing.T) {
 		t.Skip("it is a process of a benchmark")
 	}
 	n, err := strconv.Atoi(os.Getenv(clientCalls))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer func() { _ = cc.Close() }()
 	const callers = 32
 	var all sync.WaitGroup

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/proberpc"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -65,9 +66,7 @@ func start(t *testing.T, l *Load, lis net.Listener, dial func(context.Context, s
 		_ = s.Serve(lis) // it is stopped
 	}()
 	cc, err := grpc.NewClient("passthrough:///"+lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() {
 		_ = cc.Close()
 		s.Stop()
@@ -81,9 +80,7 @@ func inMemory(t *testing.T, l *Load) *grpc.ClientConn {
 	t.Helper()
 	n := xdstest.NewNetwork()
 	lis, err := n.Listen("10.0.0.1:80")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return start(t, l, lis, n.Dial)
 }
 
@@ -91,9 +88,7 @@ func inMemory(t *testing.T, l *Load) *grpc.ClientConn {
 func ask(t *testing.T, cc *grpc.ClientConn) *proberpc.Report {
 	t.Helper()
 	r := new(proberpc.Report)
-	if err := cc.Invoke(t.Context(), Method, &emptypb.Empty{}, r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, cc.Invoke(t.Context(), Method, &emptypb.Empty{}, r))
 	return r
 }
 
@@ -117,9 +112,7 @@ func TestReport(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if _, err := healthgrpc.NewHealthClient(cc).Check(ctx, &healthgrpc.HealthCheckRequest{}); err != nil {
 			t.Fatal(err)
 		}
@@ -135,9 +128,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("report with three in flight: %v", got)
 		}
 		for range 3 {
-			if err := <-ended; err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, <-ended)
 		}
 		synctest.Wait() // the server notes the end of an RPC after the client
 		if got := ask(t, cc); got.InFlight != 0 || got.LatencyNs != uint64(10*time.Millisecond) || got.FailingPPM != 0 {
@@ -148,9 +139,7 @@ func TestReport(t *testing.T) {
 		if got := ask(t, cc); got.InFlight != 1 || got.LatencyNs != uint64(20*time.Millisecond) {
 			t.Errorf("latency with one in flight %v, want the 20 ms of an RPC that found one", got)
 		}
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, <-ended)
 		synctest.Wait()
 		if got, want := ask(t, cc).LatencyNs, uint64(12*time.Millisecond); got != want {
 			t.Errorf("another RPC of 30 ms made it %d ns, want %d", got, want)
@@ -170,9 +159,7 @@ func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLoad()
 		cc := inMemory(t, l)
-		if err := call(t.Context(), cc, 10*time.Millisecond, codes.OK); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, call(t.Context(), cc, 10*time.Millisecond, codes.OK))
 		for range 8 {
 			if err := call(t.Context(), cc, 0, codes.Unavailable); status.Code(err) != codes.Unavailable {
 				t.Fatal(err)
@@ -235,9 +222,7 @@ func TestWire(t *testing.T) {
 func TestBufconn(t *testing.T) {
 	lis := bufconn.Listen(1 << 16)
 	cc := start(t, NewLoad(), lis, func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) })
-	if err := call(t.Context(), cc, 0, codes.OK); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, call(t.Context(), cc, 0, codes.OK))
 	if got := ask(t, cc); got.InFlight > 1 {
 		t.Errorf("report %v", got)
 	}

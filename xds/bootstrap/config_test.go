@@ -16,15 +16,14 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/leak"
 )
 
 func mustParse(t testing.TB, text string) *Config {
 	t.Helper()
 	c, err := testParser().Parse("test", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return c
 }
 
@@ -37,9 +36,7 @@ func withNode(node string) string {
 // either spelling, the client's part is the client's.
 func TestNode(t *testing.T) {
 	metadata, err := structpb.NewStruct(map[string]any{"s": "x", "n": 1.5, "b": true, "z": nil, "l": []any{1.0}, "o": map[string]any{"k": "v"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	const client = `"build_version": "v", "user_agent_name": "x", "userAgentName": "x", "user_agent_version": "x", "userAgentVersion": "x",
 		"user_agent_build_version": {"version": {}}, "userAgentBuildVersion": 1, "client_features": ["x"], "clientFeatures": {}`
 	for _, tt := range []struct {
@@ -155,9 +152,7 @@ func TestStringIsDiscreet(t *testing.T) {
 			"call_creds": [{"type": "basic", "config": "hunter2"}, {"type": "jwt_token_file", "config": {"jwt_token_file": "/var/run/token"}}],
 			"server_features": ["fail_on_data_errors"]}],
 		"certificate_providers": {"x": {"plugin_name": "vault", "config": {"password": "hunter2"}}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, s := range []string{c.String(), c.Servers[0].String()} {
 		if strings.Contains(s, "hunter2") {
 			t.Errorf("%s tells a secret", s)
@@ -181,9 +176,7 @@ func minimal(uri string) string {
 // A27-BOOT-1: the file wins over the text, and empty is the same as unset.
 func TestLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "xds.json")
-	if err := os.WriteFile(file, []byte(minimal("from-file")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.WriteFile(file, []byte(minimal("from-file")), 0o600))
 	for _, tt := range []struct{ file, text, uri, source string }{
 		{file, "", "from-file", "file " + file},
 		{file, minimal("from-text"), "from-file", "file " + file},
@@ -208,9 +201,7 @@ func TestLoad(t *testing.T) {
 func TestLoadFails(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty.json")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.WriteFile(empty, nil, 0o600))
 	for _, tt := range []struct {
 		name, file, text string
 		is               error

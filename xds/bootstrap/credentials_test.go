@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // A27-BOOT-4: the first supported type wins, and later ones are not looked at.
@@ -55,9 +57,7 @@ func TestCredentialsLifeCycle(t *testing.T) {
 	parse := func(name string) *Server {
 		t.Helper()
 		c, err := p.Parse("test", []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "`+name+`"}], "call_creds": [{"type": "x"}, {"type": "y"}]}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		return c.Servers[0]
 	}
 	check := func(when string, built, calls int) {
@@ -71,9 +71,7 @@ func TestCredentialsLifeCycle(t *testing.T) {
 	check("parsed", 1, 2)
 
 	opts, stop, err := s.DialOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	// The bundle, its option, and two call credentials (A97: all).
 	if len(opts) != 4 {
 		t.Errorf("%d dial options, want 4", len(opts))
@@ -110,9 +108,7 @@ func TestCredentialsLifeCycle(t *testing.T) {
 func TestBuilderOfNothing(t *testing.T) {
 	p := Parser{ChannelCreds: func(string) ChannelBuilder { return &fakeChannel{none: true} }}
 	c, err := p.Parse("test", []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "none"}]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if _, _, err := c.Servers[0].DialOptions(); err == nil {
 		t.Error("DialOptions succeeded without credentials")
 	}

@@ -6,6 +6,8 @@ package bootstrap
 import (
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // TestFallback: the source is the last server of every chain, and its name depends on the document.
@@ -15,9 +17,7 @@ func TestFallback(t *testing.T) {
 		t.Helper()
 		c, err := p.Parse("test", []byte(`{"xds_servers": [{"server_uri": "`+server+`"`+insecure+`],
 			"authorities": {"a": {}, "b": {"xds_servers": [{"server_uri": "other:1"`+insecure+`]}}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		return c
 	}
 	with := Parser{Fallback: "remembered:/dir/program-"}

@@ -18,6 +18,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files of testdata")
@@ -49,15 +51,11 @@ func golden(t *testing.T, document, got string) {
 	t.Helper()
 	name := strings.TrimSuffix(document, ".json") + ".golden"
 	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.WriteFile(name, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if got != string(want) {
 		t.Errorf("%s:\n got: %s\nwant: %s", name, got, want)
 	}
@@ -76,9 +74,7 @@ func documents(t testing.TB, dir string) []string {
 func read(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return data
 }
 
@@ -156,9 +152,7 @@ func TestIgnored(t *testing.T) {
 		"certificate_providers": {"p": {"plugin_name": "file_watcher", "configuration": {}, "config": {"ca_certificate_file": "x", "refresh": "1s"}}, "q": {"plugin_name": "q", "config": {"any": 1}}},
 		"server_listener_resource_name_template": "x", "allowed_grpc_services": {"dns:///a:443": {"channel_creds": [{"type": "google_default"}]}}
 	}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	want := []string{
 		"$.Node", `$.authorities["a b"].xds_server`, "$.certificate_providers.p.config.refresh", "$.certificate_providers.p.configuration",
 		"$.node.Id", `$.node.locality["sub-zone"]`, "$.xds_servers[0].channel_creds[0].config.ca_file", "$.xds_servers[0].channel_creds[0].options",
@@ -175,17 +169,11 @@ func TestGood(t *testing.T) {
 	for _, name := range documents(t, "good") {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			c, err := testParser().Parse("test", read(t, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			node, err := protojson.Marshal(c.LRSNode())
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			var tree any // protojson varies its white space on purpose
-			if err := json.Unmarshal(node, &tree); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, json.Unmarshal(node, &tree))
 			golden(t, name, c.String()+"\n\nnode "+string(canonical(tree))+"\n")
 
 			again, err := testParser().Parse("again", canonical(c.document(false)))
@@ -225,9 +213,7 @@ func TestServerFeatures(t *testing.T) {
 func parse1(t *testing.T, features string) *Server {
 	t.Helper()
 	c, err := Parser{}.Parse("test", []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "insecure"}], "server_features": `+features+`}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return c.Servers[0]
 }
 
@@ -235,9 +221,7 @@ func parse1(t *testing.T, features string) *Server {
 // spelling, unused credentials and unknown features.
 func TestServersAreShared(t *testing.T) {
 	c, err := Parser{}.Parse("test", read(t, "testdata/good/fallback_and_duplicates.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if len(c.Servers) != 2 || c.Servers[0].URI != "one:1" || c.Servers[1].URI != "two:2" {
 		t.Fatalf("Servers = %v, want one:1 and two:2", c.Servers)
 	}

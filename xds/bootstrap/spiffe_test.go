@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // TestBundleMap (A87): roots by trust domain, and invalid bundle maps.
@@ -59,9 +61,7 @@ func TestCheckCertProvider(t *testing.T) {
 		"wrong": {"plugin_name": "vault", "config": {"x": 2}},
 		"alien": {"plugin_name": "alien"}}}`
 	c, err := p.Parse("test", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for instance, want := range map[string][2]string{ // for an identity, for roots
 		"all": {}, "vault": {},
 		"identity": {"", "ca_certificate_file or spiffe_trust_bundle_map_file"},

@@ -32,6 +32,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // An authority issues certificates.
@@ -44,22 +46,16 @@ type certAuthority struct {
 func newCA(t testing.TB, name string) *certAuthority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Unix(0, 0), NotAfter: time.Now().AddDate(10, 0, 0),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return &certAuthority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
@@ -67,22 +63,16 @@ func newCA(t testing.TB, name string) *certAuthority {
 func (ca *certAuthority) issue(t testing.TB, name string) (cert, key []byte) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
 		NotBefore: time.Unix(0, 0), NotAfter: time.Now().AddDate(10, 0, 0),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, k.Public(), ca.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
@@ -91,18 +81,14 @@ func (ca *certAuthority) issue(t testing.TB, name string) (cert, key []byte) {
 func serve(t *testing.T, ca, clients *certAuthority, onCall func(context.Context)) string {
 	t.Helper()
 	identity, err := tls.X509KeyPair(ca.issue(t, "server"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	config := &tls.Config{Certificates: []tls.Certificate{identity}}
 	if clients != nil {
 		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
 		config.ClientCAs.AddCert(clients.cert)
 	}
 	lis, err := net.Listen("tcp", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)), grpc.UnaryInterceptor(
 		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
 			if onCall != nil {
@@ -121,9 +107,7 @@ func serve(t *testing.T, ca, clients *certAuthority, onCall func(context.Context
 func call(t *testing.T, s *Server) error {
 	t.Helper()
 	opts, stop, err := s.DialOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer stop()
 	return callWith(t, s.URI, opts)
 }
@@ -131,9 +115,7 @@ func call(t *testing.T, s *Server) error {
 func callWith(t *testing.T, target string, opts []grpc.DialOption) error {
 	t.Helper()
 	cc, err := grpc.NewClient(target, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer cc.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -143,18 +125,14 @@ func callWith(t *testing.T, target string, opts []grpc.DialOption) error {
 
 func write(t testing.TB, name string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(name, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.WriteFile(name, data, 0o600))
 }
 
 // tlsServer is a server of a bootstrap with the given tls configuration.
 func tlsServer(t testing.TB, uri, config, rest string) *Server {
 	t.Helper()
 	c, err := Parser{}.Parse("test", fmt.Appendf(nil, `{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "tls", "config": %s}]%s}]}`, uri, config, rest))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return c.Servers[0]
 }
 
@@ -216,9 +194,7 @@ func TestTLSReload(t *testing.T) {
 	}
 	s := tlsServer(t, "unused", fmt.Sprintf(`{"ca_certificate_file": "%s/ca.pem", "certificate_file": "%[1]s/cert.pem", "private_key_file": "%[1]s/key.pem", "refresh_interval": "0.000000001s"}`, dir), "")
 	opts, stop, err := s.DialOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer stop()
 	install(before)
 	if err := callWith(t, old, opts); err != nil {
@@ -252,9 +228,7 @@ func TestCertLoader(t *testing.T) {
 		load := func(want *certAuthority) {
 			t.Helper()
 			certs, err := l.load(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			pool := x509.NewCertPool()
 			pool.AddCert(want.cert)
 			if !certs.Roots.Pool.Equal(pool) {
@@ -271,9 +245,7 @@ func TestCertLoader(t *testing.T) {
 		load(first)
 		<-time.After(1)
 		load(second)
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.Remove(file))
 		<-time.After(time.Hour)
 		load(second)
 		load(second)
@@ -297,9 +269,7 @@ func TestLogTo(t *testing.T) {
 		"authorities": {"b": {"xds_servers": [{"server_uri": "b", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "y"}}]}]}},
 		"certificate_providers": {"p": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "z"}}, "q": {"plugin_name": "other"}}
 	}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	first := slog.New(slog.DiscardHandler)
 	c.LogTo(nil)
 	c.LogTo(first)
@@ -307,9 +277,7 @@ func TestLogTo(t *testing.T) {
 	loaders := []*CertLoader{c.CertProviders["p"].Files}
 	for _, s := range []*Server{c.Servers[0], c.Authorities["b"].Servers[0]} {
 		b, _, err := s.bundle()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		loaders = append(loaders, b.(tlsBundle).certs)
 	}
 	for _, l := range loaders {
@@ -366,9 +334,7 @@ func TestJWT(t *testing.T) {
 // The other methods of the interface return errors.
 func TestTLSCredsRefuse(t *testing.T) {
 	bundle, _, err := tlsBuilder{}.Build(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	c := bundle.TransportCredentials()
 	if got := c.Info().SecurityProtocol; got != "tls" {
 		t.Errorf("protocol %q, want tls", got)

@@ -14,6 +14,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/csds"
@@ -33,9 +34,7 @@ func TestWhileResourcesChange(t *testing.T) {
 func whileResourcesChange(t *testing.T, delta bool) {
 	cp := xdstest.New(t, xdstest.Options{})
 	cfg, err := bootstrap.Parser{}.Parse("test", cp.Bootstrap(t.Name()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	c := xds.Acquire(cfg, xds.Options{Delta: delta, Linger: -1, BackoffBase: time.Millisecond, BackoffMax: 10 * time.Millisecond, ResourceTimeout: 20 * time.Millisecond})
 	defer c.Release()
 	client := dial(t, csds.NewServer())
@@ -73,9 +72,7 @@ func whileResourcesChange(t *testing.T, delta bool) {
 	// On a busy machine it may take more rounds until enough has happened.
 	for begin := time.Now(); rounds > 0 || len(seen) < 3 && time.Since(begin) < 2*time.Minute; rounds-- {
 		resp, err := client.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		for _, c := range resp.Config {
 			for _, g := range c.GenericXdsConfigs {
 				seen[g.ClientStatus]++

@@ -72,9 +72,7 @@ func TestPatched(t *testing.T) {
 				patches = append(patches, `{"resource": "cluster", "name": "svc", "merge": {"lb_policy": "`+p+`"}}`)
 			}
 			source, err := overlay.Open("test", []byte(`{"patches": [`+strings.Join(patches, ",")+`]}`), "", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			w.c.View(source, "xds:///svc").Watch("svc", "svc", nobody{})
 			synctest.Wait()
 		}
@@ -216,9 +214,7 @@ func TestAsReceived(t *testing.T) {
 			}
 		}
 		resp, err := w.csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{ExcludeResourceContents: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		for _, g := range resp.Config[0].GenericXdsConfigs {
 			if g.XdsConfig != nil || g.VersionInfo == "" {
 				t.Errorf("without contents: %v", g)
@@ -269,9 +265,7 @@ func TestFederationAndFallback(t *testing.T) {
 		for _, r := range []xdstest.Resources{xdstest.Service("svc")} {
 			l := xdstest.Listener(canonical, "svc")
 			r.Listeners = append(r.Listeners, l)
-			if err := w.two.Set(r); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, w.two.Set(r))
 		}
 		w.watch(name, "svc")
 		kit.Pass(2 * time.Second)
@@ -308,12 +302,8 @@ func TestNodeMatchers(t *testing.T) {
 			t.Errorf("fetch: %v", err)
 		}
 		stream, err := w.csds.StreamClientStatus(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := stream.Send(req); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
+		kit.Must(t, stream.Send(req))
 		if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("stream: %v", err)
 		}
@@ -324,9 +314,7 @@ func TestNodeMatchers(t *testing.T) {
 func TestRegister(t *testing.T) {
 	s := grpc.NewServer()
 	defer s.Stop()
-	if err := csds.Register(s); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, csds.Register(s))
 	before := len(s.GetServiceInfo())
 	if err := csds.Register(s); err == nil || !has(err.Error(), "envoy.service.status.v3.ClientStatusDiscoveryService", "as another server") {
 		t.Errorf("second registration: %v", err)

@@ -20,6 +20,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
@@ -83,9 +84,7 @@ func dial(t *testing.T, s statusv3.ClientStatusDiscoveryServiceServer) statusv3.
 	statusv3.RegisterClientStatusDiscoveryServiceServer(server, s)
 	n := xdstest.NewNetwork()
 	lis, err := n.Listen("csds")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -93,9 +92,7 @@ func dial(t *testing.T, s statusv3.ClientStatusDiscoveryServiceServer) statusv3.
 	}()
 	cc, err := grpc.NewClient("passthrough:///csds", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(n.Dial))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() {
 		cc.Close()
 		server.Stop()
@@ -140,9 +137,7 @@ func pack(t *testing.T, m proto.Message) *anypb.Any {
 		return a
 	}
 	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return a
 }
 

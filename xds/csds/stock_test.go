@@ -32,9 +32,7 @@ func TestBesideAdmin(t *testing.T) {
 	s := grpc.NewServer()
 	defer s.Stop()
 	cleanup, err := admin.Register(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer cleanup()
 	if err := csds.Register(s); err == nil || !strings.Contains(err.Error(), "google.golang.org/grpc/admin") {
 		t.Errorf("error = %v", err)
@@ -61,9 +59,7 @@ func TestBesideStock(t *testing.T) {
 		return
 	}
 	cp := xdstest.New(t, xdstest.Options{})
-	if err := cp.Set(xdstest.Service("svc")); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, cp.Set(xdstest.Service("svc")))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestBesideStock$", "-test.v")
@@ -77,29 +73,21 @@ func TestBesideStock(t *testing.T) {
 // showBoth is TestBesideStock in the process that grpc-go has a bootstrap in.
 func showBoth(t *testing.T, doc []byte) {
 	stockChannel, err := grpc.NewClient("xds:///svc", grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer stockChannel.Close()
 	stockChannel.Connect()
 	cfg, err := bootstrap.Parser{}.Parse("test", doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	c := ours.Acquire(cfg, ours.Options{Linger: -1})
 	defer c.Release()
 	defer c.View(nil, "").Watch("svc", "svc", nobody{})()
 	stock, err := stockcsds.NewClientStatusDiscoveryServer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	client := dial(t, csds.NewServer(stock))
 	// grpc-go's client has no notification for a received resource.
 	kit.WaitFor(t, "all four resources of our client and of grpc-go's", func() bool {
 		resp, err := client.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		var agents []string
 		for _, c := range resp.Config {
 			if len(c.GenericXdsConfigs) == 4 && !slices.ContainsFunc(c.GenericXdsConfigs, func(g *statusv3.ClientConfig_GenericXdsConfig) bool { return g.XdsConfig == nil }) {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -70,9 +71,7 @@ const peakEWMAURL = "type.googleapis.com/envoy.extensions.load_balancing_policie
 // field appends a field with a message in it.
 func field(t *testing.T, b []byte, number protowire.Number, m proto.Message) []byte {
 	wire, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), wire)
 }
 

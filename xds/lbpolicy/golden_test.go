@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -86,9 +87,7 @@ type goldenCase struct {
 func goldenClusters(t *testing.T) []goldenCase {
 	t.Helper()
 	data, err := os.ReadFile(goldenFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	var cases []goldenCase
 	for _, text := range strings.Split(string(data), "\n== ")[1:] {
 		name, rest, _ := strings.Cut(text, "\n")
@@ -119,8 +118,6 @@ func TestClusters(t *testing.T) {
 		text += "\n== " + c.name + "\n" + c.text + "\n--\n" + got
 	}
 	if *update {
-		if err := os.WriteFile(goldenFile, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.WriteFile(goldenFile, []byte(text), 0o644))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -134,9 +135,7 @@ func TestMutated(t *testing.T) {
 	}
 	for _, c := range goldenClusters(t) {
 		wire, err := proto.Marshal(c.cluster)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		for range n {
 			damaged := append([]byte(nil), wire...)
 			for range 1 + rng.IntN(3) {

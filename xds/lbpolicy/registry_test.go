@@ -31,6 +31,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -286,9 +287,7 @@ func TestConcurrent(t *testing.T) {
 	r := new(Registry).With("x.Y", func([]byte, Nested) (picker.Policy, error) { return picker.Policy{}, nil })
 	c := &clusterv3.Cluster{LoadBalancingPolicy: nest(t, 16, typedStruct(t, "ring_hash_experimental", nil), weighted)}
 	want, err := r.OfCluster(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -308,9 +307,7 @@ func listOf(t testing.TB, messages ...proto.Message) *clusterv3.LoadBalancingPol
 	list := new(clusterv3.LoadBalancingPolicy)
 	for _, m := range messages {
 		config, err := anypb.New(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		list.Policies = append(list.Policies, entryOf(config))
 	}
 	return list
@@ -337,9 +334,7 @@ func choices(n uint32) proto.Message {
 func typedStruct(t testing.TB, name string, value map[string]any) proto.Message {
 	t.Helper()
 	s, err := structpb.NewStruct(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return &typedstructv3.TypedStruct{TypeUrl: "type.googleapis.com/" + name, Value: s}
 }
 
@@ -356,9 +351,7 @@ func TestIstio(t *testing.T) {
 		"least-request":      "LeastRequest Least={Choices:2 IgnoreWeights:false}",
 	} {
 		data, err := os.ReadFile("testdata/istio/" + file + ".json")
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		var clusters []json.RawMessage
 		if err := json.Unmarshal(data, &clusters); err != nil || len(clusters) == 0 {
 			t.Fatalf("%s: %d clusters, %v", file, len(clusters), err)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -48,9 +49,7 @@ func startHostile(t *testing.T, handle handler) (*hostile, *Reporter) {
 	t.Helper()
 	n, h := xdstest.NewNetwork(), &hostile{handle: handle}
 	lis, err := n.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	lrsv3.RegisterLoadReportingServiceServer(server, h)
 	go func() { _ = server.Serve(lis) }()

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -219,9 +220,7 @@ func TestReconnect(t *testing.T) {
 		s.Stop()
 		tr.rpcs(0, 100, picker.CallFailed)
 		pass(time.Hour)
-		if err := s.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, s.Restart())
 		pass(5 * time.Minute) // two of them for the channel to connect
 		c := s.Loads("cluster", "service")
 		if got := c.Total; got.OK != 35 || got.Failed != 100 || got.Issued != 135 {

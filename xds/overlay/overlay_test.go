@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -210,9 +211,7 @@ func fromJSON(t testing.TB, typ resource.Type, text string) proto.Message {
 func encode(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	b, err := marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return b
 }
 
@@ -234,9 +233,7 @@ func TestApply(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			o, err := Parse("test", []byte(`{"patches": [`+tc.patches+`]}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			value := encode(t, fromJSON(t, tc.typ, tc.resource))
 			name, _ := resource.Name(tc.typ, value)
 			result := o.Select("xds:///t").Apply(tc.typ, name, value, decoder(tc.typ))
@@ -303,9 +300,7 @@ func TestSelect(t *testing.T) {
 	o, err := Parse("test", []byte(`{"patches": [
 		{"resource": "cluster", "name": "a", "target": "xds:///shop*", "merge": {"lb_policy": "MAGLEV"}},
 		{"resource": "cluster", "name": "b", "target": "*cart", "merge": {"lb_policy": "MAGLEV"}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	both, shop := o.Select("xdslb:///shop.cart"), o.Select("xds:///shop.a")
 	if o.Select("xds:///other") != nil || (*Overlay)(nil).Select("x") != nil {
 		t.Error("Select returns a Selection without patches")
@@ -322,9 +317,7 @@ func TestSelect(t *testing.T) {
 		{"resource": "cluster", "name": "new", "merge": {"lb_policy": "RANDOM"}},
 		{"resource": "cluster", "name": "a", "merge": {"lb_policy": "MAGLEV"}},
 		{"resource": "cluster", "name": "b", "when_unset": true, "merge": {"lb_policy": "MAGLEV"}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	all := other.Select("")
 	if all.Key(resource.ClusterType, "a") != both.Key(resource.ClusterType, "a") || all.Key(resource.ClusterType, "b") == both.Key(resource.ClusterType, "b") {
 		t.Error("Key does not identify the patches of a resource")
@@ -396,9 +389,7 @@ func TestMergeAgainstJSON(t *testing.T) {
 			for _, p := range patches {
 				var a, b, c any
 				for text, to := range map[string]*any{v: &a, p: &c} {
-					if err := json.Unmarshal([]byte(text), to); err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(t, json.Unmarshal([]byte(text), to))
 				}
 				_ = json.Unmarshal([]byte(v2), &b)
 				target, _ := json.Marshal(mergeJSON(a, b))
@@ -431,9 +422,7 @@ func TestMergeAgainstJSON(t *testing.T) {
 // Messages of types that the program does not have survive a patch elsewhere in the resource.
 func TestUnknownTypesSurvive(t *testing.T) {
 	o, err := Parse("test", []byte(`{"patches": [{"resource": "cluster", "name": "c", "merge": {"lb_policy": "MAGLEV"}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	strange := &anypb.Any{TypeUrl: "type.googleapis.com/no.such.Type", Value: []byte("\x01")}
 	c := &clusterv3.Cluster{Name: "c", TypedExtensionProtocolOptions: map[string]*anypb.Any{"k": strange}}
 	result := o.Select("").Apply(resource.ClusterType, "c", encode(t, c), decoder(resource.ClusterType))
@@ -447,9 +436,7 @@ func TestUnknownTypesSurvive(t *testing.T) {
 func TestUnchanged(t *testing.T) {
 	o, err := Parse("test", []byte(`{"patches": [{"resource": "cluster", "name": "*", "merge": {"lb_policy": "MAGLEV"}},
 		{"resource": "endpoints", "name": "*", "merge": {"policy": {"overprovisioning_factor": 1}}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for typ, m := range map[resource.Type]proto.Message{
 		resource.ClusterType:   &clusterv3.Cluster{LbPolicy: clusterv3.Cluster_MAGLEV},
 		resource.EndpointsType: &endpointv3.ClusterLoadAssignment{Policy: &endpointv3.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(1)}},

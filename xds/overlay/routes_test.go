@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -66,9 +67,7 @@ func TestManyRoutes(t *testing.T) {
 		}
 		apply := func(patches string) Result {
 			o, err := Parse("test", []byte(`{"patches": [`+patches+`]}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			return o.Select("xds:///t").Apply(r.typ, r.name, r.value, decode)
 		}
 		result := apply(patches)
@@ -111,9 +110,7 @@ func TestRouteEncodings(t *testing.T) {
 	second := field(nil, nameField, []byte("rc"))
 	http := slices.Concat(field(nil, inlineField, []byte{}), field(nil, rdsField, nil), field(nil, inlineField, first), field(nil, inlineField, second))
 	o, err := Parse("test", []byte(`{"patches": [{"resource": "route", "name": "rc/v/a", "merge": {"route": {"cluster": "patched"}}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for typ, value := range map[resource.Type][]byte{
 		resource.RouteConfigType: slices.Concat(first, second),
 		resource.ListenerType:    inlined(t, "rc", http),
@@ -137,9 +134,7 @@ func TestRouteEncodings(t *testing.T) {
 // as bytes.
 func TestLargeAny(t *testing.T) {
 	o, err := Parse("test", []byte(`{"patches": [{"resource": "cluster", "name": "c", "merge": {"typed_extension_protocol_options": {"k": {"choice_count": 4}}}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	many := bytes.Repeat([]byte{0x10, 1}, 1<<18+1) // fields of a number
 	c := &clusterv3.Cluster{Name: "c", TypedExtensionProtocolOptions: map[string]*anypb.Any{"k": {TypeUrl: leastRequestURL, Value: many}}}
 	r := o.Select("").Apply(resource.ClusterType, "c", encode(t, c), decoder(resource.ClusterType))

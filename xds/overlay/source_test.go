@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // lines is a log for tests.
@@ -45,18 +47,14 @@ func TestSourceReload(t *testing.T) {
 		write := func(text string) {
 			t.Helper()
 			synctest.Wait() // for a read in progress, which might see an incomplete file
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, os.WriteFile(file, []byte(text), 0o600))
 			time.Sleep(pollInterval)
 			synctest.Wait()
 		}
 		write(onePatch)
 		log := &lines{}
 		s, err := Open("document", []byte(onePatch), file, slog.New(slog.NewTextHandler(log, nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		var names []string
 		for _, p := range s.Overlay().Patches() {
 			names = append(names, p.String())
@@ -92,9 +90,7 @@ func TestSourceReload(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		expect("still invalid", 1, 3)
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.Remove(file))
 		time.Sleep(2 * pollInterval)
 		expect("removed", 1, 3, "level=WARN", "cannot be read")
 		write(twoPatches)
@@ -126,9 +122,7 @@ func TestOpenErrors(t *testing.T) {
 		t.Errorf("Open of a missing file returned %v", err)
 	}
 	for _, text := range []string{"", "{", strings.Repeat(" ", maxFile+1)} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.WriteFile(file, []byte(text), 0o600))
 		for range 2 { // an unchanged file is still invalid
 			if _, err := Open("document", nil, file, nil); err == nil || !strings.Contains(err.Error(), file) {
 				t.Errorf("Open of %.10q returned %v", text, err)

@@ -9,6 +9,8 @@ import (
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // TestDecodeAllocs compares the allocations of decodeEndpoints for 10,000 endpoints with those
@@ -37,9 +39,7 @@ func TestDecodeAllocs(t *testing.T) {
 	}
 
 	prev, err := decodeEndpoints(first, Options{}, stopper{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	const rounds = 10
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/bench/cputime"
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // lbEndpoint returns an endpoint with an IPv4 address made of n.
@@ -64,9 +65,7 @@ func workload(i int, e *endpointv3.LbEndpoint) {
 func encode(tb testing.TB, m proto.Message) []byte {
 	tb.Helper()
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	kit.Must(tb, err)
 	return b
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -183,9 +184,7 @@ func TestStrictDNSCluster(t *testing.T) {
 	two := `{"lbEndpoints": [` + host("b.example", "") + `,` + host("::1", "") + `]}, {"priority": 1, "locality": {"zone": "z"}, "loadBalancingWeight": 7, "lbEndpoints": [` + host("a.example", "") + `]}`
 	for fields, every := range map[string]string{``: "5s", `"dnsRefreshRate": "0.001s", `: "1s", `"dnsRefreshRate": "90s", `: "1m30s"} {
 		c, err := decode(fields, two)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if want := "[::1]:80 a.example:80 b.example:80 every " + every; c.DNSTarget != want || c.Kind != ClusterDNS || !reflect.DeepEqual(c.Stock, []string{"type: STRICT_DNS is unsupported"}) {
 			t.Errorf("%s: %+v, want target %q", fields, c, want)
 		}

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/internal/fieldlimit"
 )
 
@@ -59,9 +60,7 @@ func TestFieldsInAnyOrder(t *testing.T) {
 		listener, err := proto.Marshal(&listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: &anypb.Any{
 			TypeUrl: "type.googleapis.com/" + typeName(new(hcmv3.HttpConnectionManager)), Value: hcm,
 		}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		canonical := new(hcmv3.HttpConnectionManager)
 		if proto.Unmarshal(hcm, canonical) == nil && canonical.GetRouteConfig() != nil {
 			inline++
@@ -103,9 +102,7 @@ func decodeListenerWhole(t *testing.T, hcm []byte) (any, error) {
 		return nil, err
 	}
 	packed, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return Decode(ListenerType, encode(t, &listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: packed}}), Options{})
 }
 

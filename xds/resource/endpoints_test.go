@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -132,17 +133,11 @@ func TestEndpointsOneof(t *testing.T) {
 func readFields(t *testing.T) protoreflect.MessageDescriptor {
 	t.Helper()
 	text, err := os.ReadFile("testdata/endpoints.textproto")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	file := new(descriptorpb.FileDescriptorProto)
-	if err := prototext.Unmarshal(text, file); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, prototext.Unmarshal(text, file))
 	fd, err := protodesc.NewFile(file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return fd.Messages().ByName("ClusterLoadAssignment")
 }
 

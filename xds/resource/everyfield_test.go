@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // fieldsOf classifies the fields of a message, by name.
@@ -250,9 +252,7 @@ func TestEveryField(t *testing.T) {
 func messageOf(t *testing.T, name protoreflect.FullName) protoreflect.MessageDescriptor {
 	t.Helper()
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return d.(protoreflect.MessageDescriptor)
 }
 

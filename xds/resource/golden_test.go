@@ -26,6 +26,8 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 var update = flag.Bool("update", false, "rewrite the expectations in testdata")
@@ -63,9 +65,7 @@ func TestRefused(t *testing.T) {
 	for typ, file := range []string{"listener.txt", "routes.txt", "cluster.txt", "endpoints.txt"} {
 		typ, file := Type(typ), filepath.Join("testdata", "refused", file)
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		var out strings.Builder
 		head, cases, _ := strings.Cut("\n"+string(text), "\n# ")
 		out.WriteString(strings.TrimPrefix(head, "\n"))
@@ -88,9 +88,7 @@ func TestRefused(t *testing.T) {
 			out.WriteString("\n# " + title + "\n" + resource + "\n--\n" + got + "\n")
 		}
 		if *update {
-			if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, os.WriteFile(file, []byte(out.String()), 0o644))
 		}
 	}
 }
@@ -107,13 +105,9 @@ func TestIstio(t *testing.T) {
 		base := strings.TrimSuffix(filepath.Base(file), ".json")
 		typ := types[base[strings.LastIndexByte(base, '-')+1:]]
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		var list []json.RawMessage
-		if err := json.Unmarshal(text, &list); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, json.Unmarshal(text, &list))
 		values := make([]any, len(list))
 		for i, m := range list {
 			values[i] = decodeAs[any](t, typ, string(m))
@@ -121,15 +115,11 @@ func TestIstio(t *testing.T) {
 		got := dump(t, values)
 		golden := strings.TrimSuffix(file, ".json") + ".golden"
 		if *update {
-			if err := os.WriteFile(golden, got, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, os.WriteFile(golden, got, 0o644))
 			continue
 		}
 		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if string(got) != string(want) {
 			t.Errorf("%s is decoded to\n%s\nwant\n%s", file, got, want)
 		}
@@ -148,9 +138,7 @@ func dump(t *testing.T, v any) []byte {
 	if err == nil {
 		b, err = json.MarshalIndent(sparse(tree), "", "  ")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return append(b, '\n')
 }
 

@@ -20,14 +20,14 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 func supportedDocs(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("../../integrate/docs/supported.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return string(b)
 }
 
@@ -72,30 +72,22 @@ func place(t *testing.T, name protoreflect.FullName) (m proto.Message, ignored f
 
 func fromText(t *testing.T, m proto.Message, text string) {
 	t.Helper()
-	if err := protojson.Unmarshal([]byte(text), m); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, protojson.Unmarshal([]byte(text), m))
 }
 
 func pack(t *testing.T, m proto.Message) *anypb.Any {
 	t.Helper()
 	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return a
 }
 
 func decodeMessage(t *testing.T, typ Type, m proto.Message) any {
 	t.Helper()
 	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	v, err := Decode(typ, b, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return v
 }
 

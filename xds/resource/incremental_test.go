@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
 )
@@ -301,14 +302,10 @@ func TestIncrementalDecodingShares(t *testing.T) {
 	} {
 		m := assignment(n, workload)
 		prev, err := decodeEndpoints(encode(t, m), Options{}, stopper{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		m.Endpoints[1].LbEndpoints = tt.change(m.Endpoints[1].LbEndpoints)
 		next, err := decodeEndpoints(encode(t, m), Options{Previous: prev}, stopper{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if got := n - sharedEndpoints(prev, next); got > tt.differ+1 {
 			t.Errorf("%s: %d endpoints are not shared, want at most %d", name, got, tt.differ)
 		}
@@ -321,9 +318,7 @@ func TestChunksAreSkipped(t *testing.T) {
 	const n = 3000
 	m := assignment(n, nil)
 	prev, err := decodeEndpoints(encode(t, m), Options{}, stopper{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, l := range m.Endpoints {
 		for _, e := range l.LbEndpoints {
 			e.LoadBalancingWeight.Value += 100 // except for the first endpoint of a chunk, which is decoded
@@ -334,9 +329,7 @@ func TestChunksAreSkipped(t *testing.T) {
 	}
 	b := encode(t, m)
 	other, err := decodeEndpoints(b, Options{}, stopper{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	forged := *prev
 	forged.wire = other.wire
 	if next, err := decodeEndpoints(b, Options{Previous: &forged}, stopper{}); err != nil || next != &forged {
@@ -350,9 +343,7 @@ func TestIncrementalHostnames(t *testing.T) {
 	m.Endpoints[1].LbEndpoints[50].GetEndpoint().Address = socketAddress("example.com", 1)
 	b := encode(t, m)
 	prev, err := decodeEndpoints(b, Options{AcceptHostnames: true}, stopper{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if _, err := decodeEndpoints(b, Options{Previous: prev}, stopper{}); err == nil {
 		t.Error("a DNS name was accepted because the previous version had it")
 	}

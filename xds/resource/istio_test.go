@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // TestIstioAccepted decodes every resource that Istio was observed to send to proxyless clients
@@ -19,9 +21,7 @@ func TestIstioAccepted(t *testing.T) {
 	n := 0
 	for typ, file := range []string{"every.lds.jsonl", "every.rds.jsonl", "every.cds.jsonl", "every.eds.jsonl"} {
 		text, err := os.ReadFile("testdata/istio/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 		n += len(lines)
 		for i, line := range lines {
@@ -48,19 +48,13 @@ func TestDecodedKeepsNothing(t *testing.T) {
 	opts := Options{CertProvider: onlyDefault}
 	for typ, file := range []string{"every.lds.jsonl", "every.rds.jsonl", "every.cds.jsonl", "every.eds.jsonl"} {
 		text, err := os.ReadFile("testdata/istio/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
 			b := fromJSON(t, Type(typ), line)
 			want, err := Decode(Type(typ), bytes.Clone(b), opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			got, err := Decode(Type(typ), b, opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			for i := range b {
 				b[i] = 'x'
 			}

@@ -21,6 +21,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // field returns the encoding of a field with a length.
@@ -182,9 +184,7 @@ func TestDamaged(t *testing.T) {
 	var types []Type
 	for typ, file := range []string{"listener.txt", "routes.txt", "cluster.txt", "endpoints.txt"} {
 		text, err := os.ReadFile(filepath.Join("testdata", "refused", file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		for line := range strings.Lines(string(text)) {
 			if strings.HasPrefix(line, "{") && len(line) < 4000 {
 				seeds = append(seeds, fromJSON(t, Type(typ), line))
@@ -351,9 +351,7 @@ func TestUnknownFields(t *testing.T) {
 	} {
 		b := fromJSON(t, Type(typ), text)
 		want, err := Decode(Type(typ), b, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		for _, with := range [][]byte{slices.Concat(b, extra), slices.Concat(extra, b)} {
 			got, err := Decode(Type(typ), with, Options{})
 			if err != nil || !reflect.DeepEqual(plainValue(got), plainValue(want)) {

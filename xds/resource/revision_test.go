@@ -15,6 +15,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -112,9 +113,7 @@ func sharings() []sharing {
 func TestEndpointsShare(t *testing.T) {
 	for _, tt := range sharings() {
 		prev, err := decodeEndpoints(encode(t, sharedAssignment()), Options{}, stopper{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		m := sharedAssignment()
 		tt.change(m)
 		b := encode(t, m)
@@ -185,9 +184,7 @@ func sorted(e *Endpoints) *Endpoints {
 // a second time is one that did not have to be remembered so far.
 func TestEndpointsTwice(t *testing.T) {
 	prev, err := decodeEndpoints(encode(t, assignment(30, nil)), Options{}, stopper{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for name, host := range map[string]int{"in the same locality": 10, "in another one": 0, "in the last endpoint": 18} {
 		m := assignment(30, nil)
 		m.Endpoints[1].LbEndpoints[9] = lbEndpoint(host, 1)
@@ -272,9 +269,7 @@ func TestEndpointsAllocs(t *testing.T) {
 		m.Endpoints[1].LbEndpoints[0].LoadBalancingWeight.Value++
 		second := encode(t, m)
 		prev, err := decodeEndpoints(first, Options{}, stopper{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		for _, b := range [][]byte{first, second} {
 			got := testing.AllocsPerRun(10, func() {
 				if _, err := decodeEndpoints(b, Options{Previous: prev}, stopper{}); err != nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -375,9 +376,7 @@ func TestAutoHostRewrite(t *testing.T) {
 	b := fromJSON(t, RouteConfigType, `{"name": "r", "virtualHosts": [{"routes": [{"match": {"prefix": ""}, "route": {"cluster": "c", "autoHostRewrite": true}}]}]}`)
 	for _, trusted := range []bool{false, true} {
 		v, err := Decode(RouteConfigType, b, Options{TrustedServer: trusted})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if got := v.(*RouteConfig).VirtualHosts[0].Routes[0].AutoHostRewrite; got != trusted {
 			t.Errorf("rewriting by a server that is trusted (%t): %t", trusted, got)
 		}

@@ -10,6 +10,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -24,16 +25,12 @@ func TestEndpointsUnhealthy(t *testing.T) {
 	}
 	m.Endpoints[0].LbEndpoints = append(m.Endpoints[0].LbEndpoints, &endpointv3.LbEndpoint{HealthStatus: corev3.HealthStatus_UNHEALTHY})
 	e, err := decodeEndpoints(encode(t, m), Options{}, stopper{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	addr := func(n int) *picker.Endpoint {
 		one := sharedAssignment()
 		one.Endpoints[0].LbEndpoints = []*endpointv3.LbEndpoint{lbEndpoint(n, 1)}
 		e, err := decodeEndpoints(encode(t, one), Options{}, stopper{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		return e.Priorities[0].Localities[0].Endpoints.At(0)
 	}
 	want := []picker.Unhealthy{{Addr: addr(95).Addr, Health: "77"}, {Addr: addr(96).Addr, Health: "DEGRADED"}, {Addr: addr(97).Addr, Health: "UNHEALTHY"}, {Addr: addr(98).Addr, Health: "TIMEOUT"}}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -28,14 +29,10 @@ type client struct {
 func dialRaw(t *testing.T, ctx context.Context, s *xdstest.Server) client {
 	t.Helper()
 	cc, err := grpc.NewClient(s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return client{t, stream}
 }
 
@@ -90,9 +87,7 @@ func TestProtocol(t *testing.T) {
 	if err := s.WaitACK(ctx, xdstest.EDS); err != nil {
 		t.Error(err)
 	}
-	if err := s.Resend(xdstest.EDS, "a"); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.Resend(xdstest.EDS, "a"))
 	second := c.receive(1)
 	c.send(xdstest.EDS, first, "stale", "a", "b")
 	c.send(xdstest.EDS, second, "bad", "a")
@@ -118,9 +113,7 @@ func TestProtocol(t *testing.T) {
 	r.Listeners = r.Listeners[:1]
 	set(t, s, r)
 	c.send(xdstest.LDS, listener, "", "a", "b")
-	if err := s.Wait(ctx, func() bool { return len(s.Stats(xdstest.LDS).Names) == 2 }); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.Wait(ctx, func() bool { return len(s.Stats(xdstest.LDS).Names) == 2 }))
 	if err := s.WaitACK(ctx, xdstest.LDS); err != nil {
 		t.Error(err)
 	}
@@ -154,17 +147,11 @@ func TestSingleStream(t *testing.T) {
 		t.Errorf("the first stream ended with %v, want EOF", err)
 	}
 	cc, err := grpc.NewClient(s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	delta, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).DeltaAggregatedResources(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xdstest.CDS, ResourceNamesSubscribe: []string{"a"}}); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
+	kit.Must(t, delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xdstest.CDS, ResourceNamesSubscribe: []string{"a"}}))
 	if resp, err := delta.Recv(); err != nil || len(resp.GetResources()) != 1 {
 		t.Fatalf("received %v, %v", resp, err)
 	}

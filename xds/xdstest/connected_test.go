@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -20,9 +21,7 @@ import (
 func TestWaitConnected(t *testing.T) {
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
 	cc, err := grpc.NewClient(backends[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer cc.Close()
 	if n := backends[0].Connections(); n != 0 {
 		t.Errorf("%d connections are open before there is a client", n)
@@ -30,9 +29,7 @@ func TestWaitConnected(t *testing.T) {
 	cc.Connect()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if err := xdstest.WaitConnected(ctx, backends[0]); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, xdstest.WaitConnected(ctx, backends[0]))
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := xdstest.WaitConnected(short, backends...); err == nil || !strings.Contains(err.Error(), backends[1].Addr().String()) {

@@ -19,6 +19,7 @@ import (
 
 	"google.golang.org/grpc/xds/bootstrap"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -26,9 +27,7 @@ import (
 func accepting(t *testing.T, n *xdstest.Network) (addr string, conns chan net.Conn) {
 	t.Helper()
 	l, err := n.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	conns = make(chan net.Conn, 10)
 	done := make(chan struct{})
 	go func() {
@@ -52,9 +51,7 @@ func accepting(t *testing.T, n *xdstest.Network) (addr string, conns chan net.Co
 func connect(t *testing.T, n *xdstest.Network, addr string, conns chan net.Conn) (client, server net.Conn) {
 	t.Helper()
 	client, err := n.Dial(t.Context(), addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return client, <-conns
 }
 
@@ -184,9 +181,7 @@ func TestNetworkRefused(t *testing.T) {
 		}
 
 		l, err := n.Listen("busy")
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := n.Dial(ctx, "busy"); !errors.Is(err, context.DeadlineExceeded) {
@@ -258,9 +253,7 @@ func TestNetworkCreds(t *testing.T) {
 	n := xdstest.NewNetwork()
 	creds := bootstrap.GetChannelCredentials(n.Creds()["type"].(string))
 	config, err := json.Marshal(n.Creds()["config"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if _, _, err := creds.Build(config); err != nil {
 		t.Error(err)
 	}

@@ -14,6 +14,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -89,15 +90,11 @@ func TestRemove(t *testing.T) {
 	r := xdstest.Service("svc", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b...)})
 	set(t, s, r)
 	hostname(t, ctx, dialStock(t, s, "svc"))
-	if err := s.WaitACK(ctx, xdstest.CDS); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.WaitACK(ctx, xdstest.CDS))
 	before := s.Stats(xdstest.CDS).ACKs
 	r.Clusters, r.Endpoints = nil, nil
 	set(t, s, r)
-	if err := s.WaitACK(ctx, xdstest.CDS); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.WaitACK(ctx, xdstest.CDS))
 	if got := s.Stats(xdstest.CDS).ACKs; got != before+1 {
 		t.Errorf("%d ACKs after the removal, want %d", got, before+1)
 	}

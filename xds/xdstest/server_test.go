@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -37,13 +38,9 @@ func testContext(t *testing.T) context.Context {
 func dialStock(t *testing.T, s *xdstest.Server, target string) testgrpc.TestServiceClient {
 	t.Helper()
 	b, err := xds.NewXDSResolverWithConfigForTesting(s.Bootstrap("stock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cc, err := grpc.NewClient("xds:///"+target, grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return testgrpc.NewTestServiceClient(cc)
 }
@@ -52,17 +49,13 @@ func dialStock(t *testing.T, s *xdstest.Server, target string) testgrpc.TestServ
 func hostname(t *testing.T, ctx context.Context, c testgrpc.TestServiceClient) string {
 	t.Helper()
 	resp, err := c.UnaryCall(ctx, new(testgrpc.SimpleRequest), grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return resp.GetHostname()
 }
 
 func set(t *testing.T, s *xdstest.Server, r xdstest.Resources) {
 	t.Helper()
-	if err := s.Set(r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.Set(r))
 }
 
 // TestStockClient checks that grpc-go's xDS client resolves a target from the server, follows
@@ -106,9 +99,7 @@ func TestStockClient(t *testing.T) {
 
 	r.Endpoints[0] = xdstest.Endpoints("svc", locality(backends[1]))
 	set(t, s, r)
-	if err := s.WaitACK(ctx, xdstest.EDS); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.WaitACK(ctx, xdstest.EDS))
 	for hostname(t, ctx, c) != backends[1].Addr().String() {
 	}
 
@@ -181,9 +172,7 @@ func TestUnchanged(t *testing.T) {
 	waitACK := func() (responses int) {
 		t.Helper()
 		for _, typeURL := range []string{xdstest.LDS, xdstest.RDS, xdstest.CDS, xdstest.EDS} {
-			if err := s.WaitACK(ctx, typeURL); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, s.WaitACK(ctx, typeURL))
 			responses += s.Stats(typeURL).Responses
 		}
 		return responses
@@ -239,9 +228,7 @@ func TestRestart(t *testing.T) {
 	}
 
 	s.BreakStreams()
-	if err := s.Wait(ctx, func() bool { open, total := s.Streams(); return open == 1 && total == 2 }); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.Wait(ctx, func() bool { open, total := s.Streams(); return open == 1 && total == 2 }))
 	addr := s.Addr()
 	s.Stop()
 	s.Stop()
@@ -249,17 +236,13 @@ func TestRestart(t *testing.T) {
 		t.Errorf("%d streams open after Stop", open)
 	}
 	hostname(t, ctx, c)
-	if err := s.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.Restart())
 	if s.Addr() != addr {
 		t.Errorf("Addr() = %s after Restart, want %s", s.Addr(), addr)
 	}
 	r.Endpoints[0] = xdstest.Endpoints("svc", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[1])})
 	set(t, s, r)
-	if err := s.WaitACK(ctx, xdstest.EDS); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, s.WaitACK(ctx, xdstest.EDS))
 	for hostname(t, ctx, c) != backends[1].Addr().String() {
 	}
 }
@@ -270,9 +253,7 @@ func TestBackend(t *testing.T) {
 	ctx := testContext(t)
 	b := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
 	cc, err := grpc.NewClient(b.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	c := testgrpc.NewTestServiceClient(cc)
 
@@ -289,12 +270,8 @@ func TestBackend(t *testing.T) {
 	b.Fail(codes.OK)
 
 	stream, err := c.FullDuplexCall(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&testgrpc.StreamingOutputCallRequest{Payload: &testgrpc.Payload{Body: []byte("echo")}}); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
+	kit.Must(t, stream.Send(&testgrpc.StreamingOutputCallRequest{Payload: &testgrpc.Payload{Body: []byte("echo")}}))
 	resp, err := stream.Recv()
 	if err != nil || string(resp.GetPayload().GetBody()) != "echo" {
 		t.Errorf("FullDuplexCall answered %v, %v, want echo", resp, err)
@@ -308,9 +285,7 @@ func TestBackend(t *testing.T) {
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("the stream ended with %v, want UNAVAILABLE", err)
 	}
-	if err := b.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, b.Start())
 	if err := b.Start(); err == nil {
 		t.Error("Start of a running backend succeeded")
 	}

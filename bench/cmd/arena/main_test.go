@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/xdslb/xdslb/bench/arena"
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // TestMain lets the test's program be its own worker, as the command is.
@@ -32,9 +33,7 @@ func TestWorkers(t *testing.T) {
 	}
 	told := 0
 	list, err := play(t.Context(), cells, 2, func(arena.Cell, *arena.Result) error { told++; return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if len(list) != 3 || told != 3 || list[0].Policy != "random" || list[2].Policy != "oracle" || list[1].Error == "" {
 		t.Fatalf("the results are %+v", list)
 	}
@@ -47,12 +46,8 @@ func TestWorkers(t *testing.T) {
 func TestCrash(t *testing.T) {
 	w := &worker{}
 	defer w.stop()
-	if err := w.start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, w.start())
+	kit.Must(t, w.cmd.Process.Kill())
 	c := arena.Cell{Mode: arena.Kernels, Fleet: "5 clients", Policy: "anchor random", Seed: 1}
 	if r, err := w.play(t.Context(), c); err != nil || !strings.HasSuffix(r.Error, ")") || r.Row() != c.Policy {
 		t.Errorf("the result of a process that was killed: %+v, %v", r, err)
@@ -71,9 +66,7 @@ func TestCrash(t *testing.T) {
 func TestCells(t *testing.T) {
 	o := options{fleets: "^homogeneous$", policies: "^ours least_request$"}
 	list, err := o.cells()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	rows := map[string]bool{}
 	for _, c := range list {
 		rows[c.Policy] = true
@@ -95,22 +88,16 @@ func TestCells(t *testing.T) {
 // changes.
 func TestPublish(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "README.md")
-	if err := os.WriteFile(file, []byte("before\n<!-- arena -->\nobsolete\n<!-- end of arena -->\nafter\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.WriteFile(file, []byte("before\n<!-- arena -->\nobsolete\n<!-- end of arena -->\nafter\n"), 0o600))
 	r := &arena.Report{Go: "go1", Fleets: arena.Describe(), Results: []*arena.Result{
 		{Fleet: "homogeneous", Impl: arena.Ours, Policy: "round_robin", Mode: arena.Channels, P99: 123, Goodput: 1},
 		{Fleet: "total outage", Impl: arena.Stock, Policy: "round_robin, retries", Mode: arena.Channels, P99: 2000, Goodput: .5, Attempts: 4.9, Recovery: -1},
 	}}
 	for range 2 { // the second time in place of the first
-		if err := publish(r, file); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, publish(r, file))
 	}
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, want := range []string{"before\n", "\nafter\n", "| 123 |", "| stock round_robin, retries |", "50.0 % succeed, attempts 4.900", "recovery never"} {
 		if strings.Count(string(text), want) != 1 {
 			t.Errorf("there should be one %q in\n%s", want, text)
@@ -119,9 +106,7 @@ func TestPublish(t *testing.T) {
 	if strings.Contains(string(text), "obsolete") {
 		t.Error("the old tables are still there")
 	}
-	if err := os.WriteFile(file, []byte("no marks"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.WriteFile(file, []byte("no marks"), 0o600))
 	if publish(r, file) == nil {
 		t.Error("a file without the marks")
 	}
@@ -131,13 +116,9 @@ func TestPublish(t *testing.T) {
 func TestSave(t *testing.T) {
 	o := options{out: filepath.Join(t.TempDir(), "arena.json"), seed: 1, fleets: "^5 clients$", policies: "none", modes: "kernels", processes: 1}
 	r, err := o.report(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	saved, err := read(o.out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if !saved.Partial || len(saved.Results) != len(r.Results) || len(r.Results) == 0 {
 		t.Errorf("%d results are saved, partial: %t; want %d", len(saved.Results), saved.Partial, len(r.Results))
 	}

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // noisy returns a measurement as a shared machine makes it: a floor, some jitter, often
@@ -62,9 +64,7 @@ func TestComparison(t *testing.T) {
 			}
 			c.add(0, "Hot/op=old", sample{ns: 5})
 			c.add(1, "Hot/op=new", sample{ns: 5})
-			if err := c.run(); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, c.run())
 			var out strings.Builder
 			if worse := c.report(&out); worse != (name != "nothing") {
 				t.Fatalf("seed %d, run %d: with %s more, worse is %v:\n%s", seed, i, name, worse, &out)
@@ -92,9 +92,7 @@ func TestRecordedBase(t *testing.T) {
 		"date: 2026-01-01\n":                            "",
 		"commit: a\nBenchmarkX 1 2 3 of no benchmark\n": "",
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.WriteFile(file, []byte(text), 0o600))
 		_, missing, err := recordedBase(context.Background(), file)
 		if (err != nil) != (want == "") || !strings.Contains(missing, want) {
 			t.Errorf("%q: missing %q, error %v; want %q", text, missing, err, want)
@@ -107,21 +105,15 @@ func TestUntar(t *testing.T) {
 	pack := func(name string, mode int64) *bytes.Buffer {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
-		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: mode, Size: 1}); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: mode, Size: 1}))
 		if _, err := w.Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, w.Close())
 		return &b
 	}
 	dir := filepath.Join(t.TempDir(), "a")
-	if err := untar(pack("b/c", 0o755), dir); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, untar(pack("b/c", 0o755), dir))
 	if text, err := os.ReadFile(filepath.Join(dir, "b", "c")); err != nil || string(text) != "x" {
 		t.Errorf("the file has %q: %v", text, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -67,23 +68,15 @@ func TestServes(t *testing.T) {
 	}
 	await("xds:///greeter: 1 endpoint\n")
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: text, Linger: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cc, err := grpc.NewClient("xds:///greeter", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer func() { _ = cc.Close() }()
 	answers := func() string {
 		res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		return res.GetHostname()
 	}
 	before := answers()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/record"
 )
 
@@ -17,14 +18,10 @@ import (
 func TestPagesAreCurrent(t *testing.T) {
 	const root = "../../.."
 	want, err := compose(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for name, text := range want {
 		got, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if !bytes.Equal(got, text) {
 			t.Errorf("%s does not match %s: run make readme", name, recorded)
 		}
@@ -55,9 +52,7 @@ BenchmarkBinary/impl=ours/tags=grpcnotrace-2 1 15982857 B/binary
 
 func TestTables(t *testing.T) {
 	rec, err := record.Read(strings.NewReader(run))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, want := range []string{"| 2 µs, 21 allocs | 151 ns, 1 alloc | 100 ns, 1 alloc |", "| 54 µs of CPU, 159 allocs | 48.6 µs of CPU, 140 allocs | 47 µs of CPU, 136 allocs |", "A whole RPC takes 10 % less CPU",
 		"with its interceptors |  | 130 ns, 1 alloc |  |",
 		"| 50 ms of CPU, 14.6 MiB | 1 ms of CPU, 500 KiB |",

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -54,9 +55,7 @@ func TestCheckCertificates(t *testing.T) {
 			boot := fmt.Sprintf(`{"xds_servers":[{"server_uri":"127.0.0.1:1","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"},
 				"certificate_providers":{"p":{"plugin_name":"file_watcher","config":{"ca_certificate_file":%q,"certificate_file":%q,"private_key_file":%q}}}}`,
 				path(row.roots+".pem"), path(row.own+".pem"), path(row.own+".key"))
-			if err := os.WriteFile(path("boot"), []byte(boot), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, os.WriteFile(path("boot"), []byte(boot), 0o600))
 			var out bytes.Buffer
 			e := &env{ctx: t.Context(), stdout: &out, stderr: &out, now: func() time.Time { return row.at }}
 			code := e.run([]string{"check", "-offline", "-b", path("boot")})
@@ -80,9 +79,7 @@ func TestCheckFiles(t *testing.T) {
 	certificate(t, "root", time.Now().AddDate(1, 0, 0), nil, nil, filepath.Join(dir, "root"))
 	check := func(creds string) []string {
 		boot := filepath.Join(dir, "boot")
-		if err := os.WriteFile(boot, []byte(fmt.Sprintf(`{"xds_servers":[{"server_uri":"127.0.0.1:1","channel_creds":[%s}],"node":{"id":"n"}}`, creds)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.WriteFile(boot, []byte(fmt.Sprintf(`{"xds_servers":[{"server_uri":"127.0.0.1:1","channel_creds":[%s}],"node":{"id":"n"}}`, creds)), 0o600))
 		return []string{"check", "-offline", "-b", boot}
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
@@ -104,14 +101,10 @@ func TestCheckPreface(t *testing.T) {
 	dir := t.TempDir()
 	certificate(t, "root", time.Now().AddDate(1, 0, 0), nil, nil, filepath.Join(dir, "root"))
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "root.pem"), filepath.Join(dir, "root.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	control := xdstest.New(t, xdstest.Options{Server: []grpc.ServerOption{grpc.Creds(credentials.NewServerTLSFromCert(&pair))}})
 	boot := filepath.Join(dir, "boot")
-	if err := os.WriteFile(boot, control.Bootstrap("n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.WriteFile(boot, control.Bootstrap("n"), 0o600))
 	wantCall(t, exitFinding, []string{"check", "-b", boot}, "FAIL xDS server "+control.Addr(), "may require TLS, see channel_creds")
 }
 
@@ -119,22 +112,16 @@ func TestCheckPreface(t *testing.T) {
 func TestCheckUnread(t *testing.T) {
 	dir := t.TempDir()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	control := testplane.NewScripted(t, testplane.ScriptedOptions{Listener: lis, Tamper: func(_ context.Context, resp *discoveryv3.DiscoveryResponse) []*discoveryv3.DiscoveryResponse {
 		bad := proto.CloneOf(resp)
 		bad.Resources = []*anypb.Any{{TypeUrl: resp.TypeUrl, Value: []byte("rubbish")}}
 		return []*discoveryv3.DiscoveryResponse{bad}
 	}})
-	if err := control.Set(xdstest.Service("orders")); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, control.Set(xdstest.Service("orders")))
 	boot := filepath.Join(dir, "boot")
 	text := fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}`, lis.Addr())
-	if err := os.WriteFile(boot, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.WriteFile(boot, []byte(text), 0o600))
 	wantCall(t, exitFinding, []string{"check", "orders", "-b", boot, "-timeout", "2s"}, "FAIL target xds:///orders", "Listener resource: malformed")
 }
 
@@ -195,9 +182,7 @@ func googleBootstrap(secrets string, flags ...string) string {
 func published(t *testing.T, name string) (boots []string) {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, m := range regexp.MustCompile("(?s)```json\n(.*?)\n *```").FindAllStringSubmatch(string(text), -1) {
 		if strings.Contains(m[1], `"xds_servers"`) {
 			boots = append(boots, m[1])
@@ -210,9 +195,7 @@ func published(t *testing.T, name string) (boots []string) {
 // those of the documentation, like a channel. If their files are missing, it fails and names them.
 func TestCheckBootstraps(t *testing.T) {
 	istio, err := os.ReadFile("../../../xds/bootstrap/testdata/good/istio_agent.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	boots := map[string]string{"Istio": string(istio), "Google": googleBootstrap("/secrets")}
 	for _, flag := range []string{
 		"is-trusted-xds-server", "ignore-resource-deletion", "config-mesh", "deployment", "ipv6", "node-metadata", "include-allowed-grpc-services", "xds-server-region",
@@ -220,9 +203,7 @@ func TestCheckBootstraps(t *testing.T) {
 		boots["Google -"+flag] = googleBootstrap("/secrets", flag)
 	}
 	documents, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	n := len(boots)
 	for _, name := range documents {
 		for i, text := range published(t, name) {
@@ -246,9 +227,7 @@ func TestCheckBootstraps(t *testing.T) {
 					key := string(path.FindSubmatch(m)[1])
 					return fmt.Appendf(nil, "%q: %q", key, filepath.Join(in, real[key]))
 				})
-				if err := os.WriteFile(at, boot, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, os.WriteFile(at, boot, 0o600))
 				return boot
 			}
 			boot := write(files)

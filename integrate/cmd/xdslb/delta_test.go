@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -18,20 +19,14 @@ import (
 // check reports the variants that a server supports.
 func TestDelta(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	control := testplane.StartScripted(testplane.ScriptedOptions{Listener: lis})
 	t.Cleanup(control.Stop)
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	if err := control.Set(xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, control.Set(xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})))
 	boot := filepath.Join(t.TempDir(), "bootstrap.json")
 	text := fmt.Appendf(nil, `{"node": {"id": "node-1"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]}`, lis.Addr())
-	if err := os.WriteFile(boot, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.WriteFile(boot, text, 0o600))
 	t.Setenv("GRPC_XDS_BOOTSTRAP", boot)
 	control.Serve(true, false) // a stream of the other variant precedes with -delta
 	for _, args := range [][]string{

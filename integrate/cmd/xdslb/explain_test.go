@@ -10,6 +10,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -20,9 +21,7 @@ func TestExplainDrops(t *testing.T) {
 	w := newWorld(t)
 	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
 	testplane.Drop(r.Endpoints[0], "maintenance", 1_000_000)
-	if err := w.control.Update(r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, w.control.Update(r))
 	wantCall(t, exitFinding, []string{"explain", "orders", "/a/b", "-b", w.bootstrap}, "100 % are dropped")
 	wantCall(t, exitFinding, []string{"pick", "orders", "-n", "10", "-b", w.bootstrap}, "100 % of the RPCs are dropped")
 }
@@ -33,9 +32,7 @@ func TestUnmeasuredLatency(t *testing.T) {
 	w := newWorld(t)
 	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
 	r.Clusters[0] = xdstest.Cluster("orders", "orders", testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, nil)))
-	if err := w.control.Update(r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, w.control.Update(r))
 	args := []string{"explain", "orders", "/a/b", "-b", w.bootstrap}
 	if s := wantCall(t, exitOK, args, "least_latency", "50 %, READY"); strings.Contains(s.out, " ms") {
 		t.Errorf("the explanation has a latency:\n%s", s.out)
@@ -50,9 +47,7 @@ func TestExplainRejected(t *testing.T) {
 	w := newWorld(t)
 	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
 	r.Clusters[0].LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
-	if err := w.control.Update(r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, w.control.Update(r))
 	wantCall(t, exitFinding, []string{"explain", "orders", "/a/b", "-b", w.bootstrap}, `Cluster "orders" was rejected (NACKED): `, "lb_policy")
 }
 
@@ -61,9 +56,7 @@ func TestHostnames(t *testing.T) {
 	w := newWorld(t)
 	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
 	r.Endpoints[0].Endpoints[0].LbEndpoints[0].GetEndpoint().Address.GetSocketAddress().Address = "a.example"
-	if err := w.control.Update(r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, w.control.Update(r))
 	args := []string{"explain", "orders", "/a/b", "-b", w.bootstrap}
 	name := fmt.Sprintf("a.example:%d", w.backends[0].Addr().Port())
 	wantCall(t, exitOK, []string{"dump", "orders", "-b", w.bootstrap}, "unless Config.Resources.AcceptHostnames is set")

@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // full is a disk that is full after a while.
@@ -53,9 +55,7 @@ func TestHostileErrors(t *testing.T) {
 		return status.Error(codes.PermissionDenied, evil)
 	}))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	go func() { _ = server.Serve(lis) }()
 	defer server.Stop()
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -66,9 +66,7 @@ func TestHostileErrors(t *testing.T) {
 	defer page.Close()
 	boot := filepath.Join(t.TempDir(), "bootstrap.json")
 	text := fmt.Sprintf(`{"node": {"id": "n"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]}`, lis.Addr())
-	if err := os.WriteFile(boot, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.WriteFile(boot, []byte(text), 0o600))
 	for _, args := range [][]string{
 		{"check", "-timeout", "1m", "-b", boot},
 		{"dump", "orders", "-b", boot, "-timeout", "1m"},

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
@@ -102,9 +103,7 @@ func TestGolden(t *testing.T) {
 				s := wantCall(t, row.code, row.args)
 				golden := filepath.Join("testdata", row.name+".golden")
 				if *update {
-					if err := os.WriteFile(golden, []byte(s.out), 0o644); err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(t, os.WriteFile(golden, []byte(s.out), 0o644))
 				}
 				text, err := os.ReadFile(golden)
 				if err != nil || string(text) != s.out {
@@ -169,9 +168,7 @@ func TestPick(t *testing.T) {
 	wantCall(t, exitFinding, []string{"pick", "shop", "-method", "/shop.Cart/Add", "-f", file}, "100000 picks for xds:///shop", "10.0.2.1:80", "█", "no route matches")
 	wantCall(t, exitFinding, []string{"pick", "shop", "-f", "nothing.json"}, "nothing.json")
 	empty := filepath.Join(t.TempDir(), "empty.json")
-	if err := os.WriteFile(empty, []byte(`{"config": 1}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.WriteFile(empty, []byte(`{"config": 1}`), 0o600))
 	if s := wantCall(t, exitFinding, []string{"pick", "shop", "-f", empty}); strings.Count(s.errors, "xdslb") != 1 {
 		t.Errorf("the error has the prefix more than once: %s", s.errors)
 	}
@@ -194,12 +191,8 @@ func newWorld(t *testing.T) *world {
 	weighted := xdstest.BackendEndpoints(backends...)
 	weighted[1].Weight = 3
 	r := xdstest.Service("orders", xdstest.Locality{Place: xdstest.Place{Region: "eu", Zone: "a"}, Endpoints: weighted})
-	if err := w.control.Set(r); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(w.bootstrap, w.control.Bootstrap("node-1"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, w.control.Set(r))
+	kit.Must(t, os.WriteFile(w.bootstrap, w.control.Bootstrap("node-1"), 0o600))
 	mux := http.NewServeMux()
 	mux.Handle("/debug/xdslb/", debug.Handler())
 	w.page = httptest.NewServer(mux)
@@ -211,9 +204,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) open(t *testing.T) {
 	t.Helper()
 	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: w.control.Bootstrap("node-1"), Linger: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if w.cc, err = grpc.NewClient("xds:///orders", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...); err != nil {
 		t.Fatal(err)
 	}
@@ -233,9 +224,7 @@ func TestOverlay(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "overlay.json")
 	write := func(patches string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(`{"patches": [`+patches+`]}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.WriteFile(file, []byte(`{"patches": [`+patches+`]}`), 0o600))
 	}
 	write(`{"resource": "cluster", "name": "orders", "merge": {"lb_policy": 3, "lbPolicy": 4}}`)
 	wantCall(t, exitFinding, []string{"check", "-offline", "-overlay", file}, "FAIL overlay: xdslb: overlay: file "+file, "patches[0].merge.lb_policy: set twice")
@@ -252,9 +241,7 @@ func TestOverlay(t *testing.T) {
 		}
 	}
 	saved := filepath.Join(t.TempDir(), "orders.json")
-	if err := os.WriteFile(saved, []byte(dump.out), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.WriteFile(saved, []byte(dump.out), 0o600))
 	wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add", "-f", saved}, "0 of 9 RPCs in flight", "Changed by the overlay: Cluster orders, by file "+file+": patches[0]")
 	wantCall(t, exitFinding, []string{"check", "orders"}, "ok   target xds:///orders: clusters: 1", "ok   patches[0]: changes Cluster orders",
 		"FAIL patches[1]: skipped for Cluster orders: ", "info patches[2]: matches no resource")
@@ -273,9 +260,7 @@ func TestControlPlane(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP", w.bootstrap)
 	dump := wantCall(t, exitOK, []string{"dump", "orders"}, `"ACKED"`, "ClusterLoadAssignment", "node-1")
 	saved := filepath.Join(t.TempDir(), "orders.json")
-	if err := os.WriteFile(saved, []byte(dump.out), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.WriteFile(saved, []byte(dump.out), 0o600))
 	asked := wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add"}, `cluster "orders": 100 % of the route`, "25 %", "75 %")
 	read := wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add", "-f", saved})
 	if a, b := afterFirstLine(asked.out), afterFirstLine(read.out); a != b {
@@ -421,9 +406,7 @@ func TestNoLog(t *testing.T) {
 	w := newWorld(t)
 	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
 	r.Clusters[0].LbPolicy = 99 // invalid
-	if err := w.control.Update(r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, w.control.Update(r))
 	var logged bytes.Buffer
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))

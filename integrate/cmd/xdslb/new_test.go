@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // TestNew: check accepts the files of new, with every combination of its flags. Existing files are kept. check reports
@@ -25,9 +27,7 @@ func TestNew(t *testing.T) {
 			if i+n > 0 {
 				continue
 			}
-			if err := os.WriteFile(resources, []byte(`{"cds": [`), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, os.WriteFile(resources, []byte(`{"cds": [`), 0o600))
 			wantCall(t, exitFinding, []string{"check", "-b", file}, "unexpected EOF")
 		}
 	}

@@ -30,6 +30,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/xds/csds"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -39,13 +40,9 @@ import (
 func serveCSDS(t *testing.T, opts ...grpc.ServerOption) string {
 	t.Helper()
 	server := grpc.NewServer(opts...)
-	if err := csds.Register(server); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, csds.Register(server))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	go func() { _ = server.Serve(lis) }()
 	t.Cleanup(server.Stop)
 	return lis.Addr().String()
@@ -64,9 +61,7 @@ func TestAttachCSDS(t *testing.T) {
 	r := xdstest.Service("orders", xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: w.backends[0].Addr(), Health: corev3.HealthStatus_DRAINING}, {Addr: w.backends[1].Addr(), Health: corev3.HealthStatus_UNHEALTHY}}})
 	r.Clusters[0] = xdstest.Cluster("orders", "orders", testplane.MaxRequests(7))
 	r.Clusters[0].LbPolicy = 99 // an unknown policy
-	if err := w.control.Update(r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, w.control.Update(r))
 	for deadline := time.Now().Add(time.Minute); ; {
 		s = call(t, args...)
 		if text := strings.Join(strings.Fields(s.out), " "); strings.Contains(text, "NACKED") && strings.Contains(text, "lb_policy") && strings.Contains(text, "EDS excludes 1 endpoint: "+w.backends[1].Addr().String()+" UNHEALTHY") && strings.Contains(text, "1 draining") {
@@ -93,9 +88,7 @@ func TestAttachTLS(t *testing.T) {
 	certificate(t, "server.test", until, root, rootKey, path("server"))
 	certificate(t, "client.test", until, root, rootKey, path("client"))
 	own, err := tls.LoadX509KeyPair(path("server.pem"), path("server.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(root)
 	settings := &tls.Config{Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots}
@@ -132,9 +125,7 @@ func TestAttachTLS(t *testing.T) {
 func certificate(t *testing.T, name string, until time.Time, parent *x509.Certificate, parentKey *ecdsa.PrivateKey, path string) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	cert := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: until.AddDate(-10, 0, 0), NotAfter: until,
 		IsCA: parent == nil, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
@@ -144,20 +135,14 @@ func certificate(t *testing.T, name string, until time.Time, parent *x509.Certif
 		parent, parentKey = cert, key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, cert, parent, &key.PublicKey, parentKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if cert, err = x509.ParseCertificate(der); err != nil {
 		t.Fatal(err)
 	}
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for file, block := range map[string]*pem.Block{path + ".pem": {Type: "CERTIFICATE", Bytes: der}, path + ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
 	}
 	return cert, key
 }
@@ -173,9 +158,7 @@ func TestManyTargets(t *testing.T) {
 		c := &statusv3.ClientConfig{}
 		add := func(name string, m proto.Message) {
 			a, err := anypb.New(m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			c.GenericXdsConfigs = append(c.GenericXdsConfigs, &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: a.GetTypeUrl(), Name: name, XdsConfig: a})
 		}
 		for i := range n {

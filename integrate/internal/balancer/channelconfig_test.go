@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/weights"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -132,9 +133,7 @@ func TestIgnoreEndpointWeights(t *testing.T) {
 		counts := map[string]int{}
 		for range 400 {
 			a, err := b.pick()
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			counts[a]++
 		}
 		want := 300

@@ -101,9 +101,7 @@ func TestCustomPicks(t *testing.T) {
 	got := map[string]int{}
 	for range n {
 		a, err := b.pick()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		got[a]++
 	}
 	for i, share := range []float64{1. / 8, 1. / 8, 3. / 4} {

@@ -79,9 +79,7 @@ func TestUnreportedErrors(t *testing.T) {
 			serve := func() {
 				for range 3000 {
 					res, err := b.picker.Pick(pickInfo())
-					if err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(t, err)
 					info := endedOK
 					report := &orcav3.OrcaLoadReport{RpsFractional: 100, CpuUtilization: 0.5}
 					if res.SubConn.(*fakeConn).addr == addr(1).String() {

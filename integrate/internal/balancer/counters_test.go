@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -30,9 +31,7 @@ func TestBreakerKeepsCount(t *testing.T) {
 		cc.conn(t, 1).to(ready)
 		b.flush()
 		res, err := b.picker.Pick(pickInfo())
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		for _, c := range changes[1:] {
 			b.Update(configOf(c))
 			b.flush()
@@ -70,9 +69,7 @@ func TestBreakerBeforePublication(t *testing.T) {
 		update("two")
 		update("one")
 		res, err := b.picker.Pick(pickInfo())
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		b.flush()
 		if _, err := b.pick(); err == nil {
 			t.Error("max_requests is 1, one RPC is in flight, and another was admitted")
@@ -99,9 +96,7 @@ func TestBreakerWithoutLimit(t *testing.T) {
 	start := func() (finish func()) {
 		t.Helper()
 		res, err := b.picker.Pick(pickInfo())
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		return func() { res.Done(endedOK) }
 	}
 	refused := func(when string) {

@@ -26,9 +26,7 @@ import (
 func (b *testLB) explained(t testing.TB, ctx context.Context) *report.Explanation {
 	t.Helper()
 	x, err := Explain(ctx, b.Balancer, "/s/m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return x
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/ringhash"
 )
@@ -115,9 +116,7 @@ func ringShares(t *testing.T, list []picker.Endpoint) []float64 {
 		hosts = append(hosts, ringhash.Host{Key: e.Addr.String(), Weight: e.Weight})
 	}
 	r, err := ringhash.New(hosts, 1024, 4096, ringhash.XXH3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	const points = 1 << 16
 	shares := make([]float64, len(hosts))
 	for i := range uint64(points) {

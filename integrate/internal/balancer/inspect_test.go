@@ -150,9 +150,7 @@ func TestWatchedCallsAllocateNothing(t *testing.T) {
 	b.inspected()
 	if n := testing.AllocsPerRun(10000, func() {
 		r, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: t.Context()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		r.Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
 	}); n > 0 {
 		t.Errorf("%v allocations, want none", n)

@@ -23,9 +23,7 @@ func (b *testLB) takes(t *testing.T, n int, takes map[int]time.Duration) map[int
 	for range n {
 		kit.Pass(time.Millisecond)
 		res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		for k, d := range takes {
 			if res.SubConn.(*fakeConn).addr == addr(k).String() {
 				got[k]++
@@ -89,9 +87,7 @@ func TestLeastLatencyAfterClose(t *testing.T) {
 		var ends []func(balancer.DoneInfo)
 		for range 200 { // at once, which makes the clock coarse
 			res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			ends = append(ends, res.Done)
 		}
 		b.Close()
@@ -112,9 +108,7 @@ func TestLeastLatencyAllocs(t *testing.T) {
 	info := balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()}
 	if n := testing.AllocsPerRun(10000, func() {
 		res, err := b.picker.Pick(info)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		res.Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
 	}); n != 0 {
 		t.Errorf("Pick and Done allocate %v times", n)

@@ -44,9 +44,7 @@ func pickOne(t *testing.T, b *testLB, cc *fakeCC) balancer.PickResult {
 	cc.conn(t, 1).to(connectivity.Ready)
 	b.flush()
 	res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return res
 }
 

@@ -12,6 +12,7 @@ import (
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/orcaweight"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -29,9 +30,7 @@ func FuzzLoadReport(f *testing.F) {
 		{RequestCost: map[string]float64{"a": 5e-324}, CpuUtilization: 5e-324, RpsFractional: math.MaxFloat64},
 	} {
 		b, err := proto.Marshal(report)
-		if err != nil {
-			f.Fatal(err)
-		}
+		kit.Must(f, err)
 		f.Add(b, "cpu_utilization,named_metrics.*,utilization.a", 1.)
 		f.Add(b, "mem_utilization,named_metrics.a,named_metrics.,x", math.NaN())
 	}

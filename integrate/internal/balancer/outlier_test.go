@@ -54,9 +54,7 @@ func TestEjection(t *testing.T) {
 		counts := map[string]int{}
 		for range 30 {
 			a, err := b.pick()
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			counts[a]++
 		}
 		if counts[addr(1).String()] != 10 {
@@ -325,9 +323,7 @@ func TestCustomEjection(t *testing.T) {
 		seen := map[string]bool{}
 		for range 6 {
 			a, err := b.pick()
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			seen[a] = true
 		}
 		if len(seen) != 3 || cc.opened != 3 || cc.closed != 0 {
@@ -417,9 +413,7 @@ func TestUnsentDoNotEject(t *testing.T) {
 			b.flush()
 			for range 20 {
 				res, err := b.picker.Pick(pickInfo())
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				info := balancer.DoneInfo{BytesSent: sent}
 				if res.SubConn.(*fakeConn).addr == addr(1).String() {
 					info.Err = status.Error(codes.Unavailable, "no token")
@@ -464,9 +458,7 @@ func TestFailingFast(t *testing.T) {
 		failed := 0
 		for range rpcs {
 			res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			info := balancer.DoneInfo{BytesReceived: true}
 			for _, n := range list[:3] {
 				if res.SubConn.(*fakeConn).addr == addr(n).String() {

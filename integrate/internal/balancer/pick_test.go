@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -45,9 +46,7 @@ func TestFractionDrawnOnce(t *testing.T) {
 			info.Ctx = b.bind(info.Ctx)
 			_, timed := info.Ctx.Deadline()
 			res, err := b.picker.Pick(info)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			res.Done(balancer.DoneInfo{BytesReceived: true})
 			route := 0
 			if res.SubConn.(*fakeConn).addr == addr(1).String() {

@@ -132,9 +132,7 @@ func TestPickFirstLocalities(t *testing.T) {
 	got := map[string]int{}
 	for range 4000 {
 		a, err := b.pick()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		got[a]++
 	}
 	if n := got[addr(1).String()]; n < 800 || n > 1200 || n+got[addr(3).String()] != 4000 { // seven deviations are 192

@@ -206,9 +206,7 @@ func TestEjectionAfterSwitch(t *testing.T) {
 		}
 		for range 60 {
 			res, err := b.picker.Pick(pickInfo())
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			info := endedOK
 			if res.SubConn.(*fakeConn).addr == addr(1).String() {
 				info.Err = errors.New("failed")
@@ -315,18 +313,14 @@ func TestInheritedFailure(t *testing.T) {
 	c, l := g.current, g.localities[0]
 	b.lock()
 	own, err := newConn(l.endpoints[0], l.cfg.At(0)) // as if it came with the endpoint
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	l.endpoints[0].conn = own
 	b.unlock()
 	var heard []connectivity.State
 	sc, err := c.NewSubConn([]resolver.Address{{Addr: addr(1).String()}}, balancer.NewSubConnOptions{
 		StateListener: func(s balancer.SubConnState) { heard = append(heard, s.ConnectivityState) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if own.child == nil {
 		t.Fatal("the child does not take over the connection")
 	}

@@ -104,9 +104,7 @@ func newAskedFleet(t *testing.T, n int, config string, opts ...grpc.DialOption) 
 	var err error
 	f.cc, err = grpc.NewClient("test:///fleet", append(opts, f.dial, grpc.WithResolvers(f.state), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"xdslb_prequal":`+config+`}]}`), grpc.WithIdleTimeout(0))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() {
 		_ = f.cc.Close()
 		synctest.Wait()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // TestFirstEndpointsAtOnce: a channel's first endpoints get RPCs as soon as they are READY, while
@@ -24,9 +26,7 @@ func TestFirstEndpointsAtOnce(t *testing.T) {
 		got := map[string]bool{}
 		for range 3 {
 			a, err := b.pick()
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			got[a] = true
 		}
 		if len(got) != 3 {

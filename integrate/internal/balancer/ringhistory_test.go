@@ -58,9 +58,7 @@ func (m *ringModel) walk(t testing.TB, hash uint64) int {
 		return -1
 	}
 	r, err := ringhash.New(hosts, 1024, 4096, ringhash.XXH3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for i := range r.Walk(hash) {
 		if n := m.numbers[i]; m.in(n) != failure {
 			return n

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/integrate/internal/weights"
 	"github.com/xdslb/xdslb/picker"
@@ -32,9 +33,7 @@ func TestExplainManyRoutes(t *testing.T) {
 		cfg.Routes = append(slices.Repeat([]picker.Route{some}, routes), cfg.Routes...)
 		return testing.AllocsPerRun(1, func() {
 			s, err := Simulate(cfg, Config{}.options(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			defer s.Close()
 			if x, err := Explain(context.Background(), s.Balancer, "/s/m"); err != nil || len(x.Routes) != routes+1 {
 				t.Fatalf("explained: %v, %v", x, err)
@@ -94,9 +93,7 @@ func TestSimulation(t *testing.T) {
 				}
 				begin := time.Now()
 				s, err := Simulate(configOf(row.cluster), Config{}.options(), states)
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				defer s.Close()
 				x, err := Explain(context.Background(), s.Balancer, "/s/m")
 				if err != nil || time.Since(begin) > 0 || x.Pending {
@@ -140,9 +137,7 @@ func TestSimulationIsApart(t *testing.T) {
 	weighted := prio(eps(1, 2))
 	edit(&weighted, 0, func(e *picker.Endpoint) { e.Weight = 3 })
 	s, err := Simulate(configOf(clusterOf("simulated", weighted)), Config{}.options(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	x, err := Explain(context.Background(), s.Balancer, "/s/m")
 	if err != nil || onlyCluster(t, x).Status.LeafInUse().InFlight != 0 || breakersInUse() != before {
 		t.Errorf("%v: the simulation has %d RPCs of a channel in flight, and the process %d breakers of %d", err, onlyCluster(t, x).Status.LeafInUse().InFlight, breakersInUse(), before)

@@ -52,9 +52,7 @@ func TestSlowStart(t *testing.T) {
 						got := 0
 						for range n {
 							a, err := b.pick()
-							if err != nil {
-								t.Fatal(err)
-							}
+							kit.Must(t, err)
 							if a == addr(4).String() {
 								got++
 							}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
@@ -164,9 +165,7 @@ func (b *testLB) serve(t *testing.T, n int, utilization map[int]float64) {
 	t.Helper()
 	for range n {
 		res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		info := balancer.DoneInfo{BytesReceived: true}
 		for i, u := range utilization {
 			if res.SubConn.(*fakeConn).addr == addr(i).String() {
@@ -183,9 +182,7 @@ func (b *testLB) load(t *testing.T, n int, failing ...int) {
 	b.flush()
 	for range n {
 		res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		info := balancer.DoneInfo{BytesReceived: true}
 		for _, f := range failing {
 			if res.SubConn.(*fakeConn).addr == addr(f).String() {
@@ -203,9 +200,7 @@ func (b *testLB) shares(t *testing.T, n int) map[int]int {
 	byAddr := map[string]int{}
 	for range n {
 		a, err := b.pick()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		byAddr[a]++
 	}
 	counts := map[int]int{}
@@ -223,9 +218,7 @@ func (b *testLB) wantShares(t *testing.T, weights ...float64) {
 	got, sum := map[string]int{}, 0.
 	for range n {
 		a, err := b.pick()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		got[a]++
 	}
 	for _, w := range weights {

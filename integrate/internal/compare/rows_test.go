@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/compare"
 	"github.com/xdslb/xdslb/integrate/report"
@@ -250,9 +251,7 @@ func inspect(t *testing.T, c change) *report.TargetStatus {
 	list := map[string][]json.RawMessage{}
 	add := func(key string, m proto.Message) {
 		text, err := protojson.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		list[key] = append(list[key], text)
 	}
 	for _, m := range r.Listeners {
@@ -269,9 +268,7 @@ func inspect(t *testing.T, c change) *report.TargetStatus {
 	}
 	w.Resources, _ = json.Marshal(list)
 	s, err := integrate.InspectWhatIf(w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, c := range s.Clusters {
 		if c.Error != "" {
 			t.Fatalf("the cluster fails: %s", c.Error)
@@ -355,9 +352,7 @@ func TestRows(t *testing.T) {
 			{"rows:", "", source, 1},
 		} {
 			b, err := bootstrap.Parser{}.Parse("test", bootOf(tt.uri, "insecure", "", ""))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			list := compare.Differences(&compare.Input{Bootstrap: b, Variants: map[string]string{tt.uri: tt.variant}, Targets: func() int { return tt.targets }})
 			if got := strings.Join(features(list), ", "); got != tt.want || len(compare.Losses(list)) != len(list) {
 				t.Errorf("%+v: %+v", tt, list)

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 )
 
@@ -31,15 +32,11 @@ func connected(t *testing.T, target string, methods ...methodconfig.Config) *grp
 	r := manual.NewBuilderWithScheme(scheme)
 	r.BuildCallback = func(_ resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) {
 		config, err := json.Marshal(map[string]any{"methodConfig": methods})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		r.InitialState(resolver.State{ServiceConfig: cc.ParseServiceConfig(string(config))})
 	}
 	cc, err := grpc.NewClient(target, grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithMaxCallAttempts(3))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	cc.Connect()
 	return cc
@@ -116,9 +113,7 @@ func TestFindWaitsForConfirm(t *testing.T) {
 			const target = "xds:///confirm"
 			r := manual.NewBuilderWithScheme("xds") // sends no state
 			cc, err := grpc.NewClient(target, grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			defer func() { _ = cc.Close() }()
 			cc.Connect()
 			other := New(Options{Canonical: target, Bypassed: true})
@@ -141,9 +136,7 @@ func TestFindWaitsForConfirm(t *testing.T) {
 				want.Register()
 				defer want.Close()
 				config, err := json.Marshal(map[string]any{"methodConfig": []methodconfig.Config{want.MethodConfig()}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				r.UpdateState(resolver.State{ServiceConfig: r.CC().ParseServiceConfig(string(config)), Addresses: []resolver.Address{{Addr: "127.0.0.1:0"}}})
 			}
 			if l := <-found; l != want {
@@ -180,9 +173,7 @@ func newClient(t *testing.T, opts Options, build bool, methods ...methodconfig.C
 	}
 	var err error
 	c.ClientConn, err = grpc.NewClient(opts.Canonical, grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithMaxCallAttempts(3))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	c.Connect()
 	return c

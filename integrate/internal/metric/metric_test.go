@@ -19,6 +19,8 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/stats"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // recorder is a program's metrics recorder. It receives counters and histograms, and gauges on
@@ -82,9 +84,7 @@ func (r *recorder) take() []string {
 // read is take after the gauges were read.
 func (r *recorder) read(t *testing.T) []string {
 	t.Helper()
-	if err := r.report.Report(r); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, r.report.Report(r))
 	return r.take()
 }
 
@@ -97,9 +97,7 @@ func channel(t *testing.T, recorders ...*recorder) estats.MetricsRecorder {
 		opts = append(opts, grpc.WithStatsHandler(r))
 	}
 	cc, err := grpc.NewClient("metric:///x", opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	cc.Connect()
 	synctest.Wait()

@@ -83,15 +83,11 @@ func TestFile(t *testing.T) {
 	name := filepath.Join(dir, "resources.json")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	synctest.Test(t, func(t *testing.T) {
 		cfg, err := bootstrap.Parser{}.Parse("file "+filepath.Join(dir, "bootstrap.json"), []byte(`{"xds_servers": [{"server_uri": "file:resources.json"}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if got := cfg.Servers[0].URI; got != "file://"+name {
 			t.Errorf("URI %q", got)
 		}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 // TestRememberedFile: a remembered file is read unless it is a link, writable by others, or older than a day, or
@@ -29,9 +31,7 @@ func TestRememberedFile(t *testing.T) {
 	}
 	check := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 	}
 	read("no such file")
 	check(os.WriteFile(other, []byte("other"), 0o600))
@@ -70,25 +70,17 @@ func TestReplaceKilled(t *testing.T) {
 	if name := os.Getenv(variable); name != "" {
 		_, _ = os.Stdout.WriteString("begin\n")
 		for i := 0; ; i++ {
-			if err := replaceFile(name, texts[i%2]); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, replaceFile(name, texts[i%2]))
 		}
 	}
 	name := filepath.Join(t.TempDir(), "r")
-	if err := replaceFile(name, texts[0]); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, replaceFile(name, texts[0]))
 	for i := range 20 {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestReplaceKilled$")
 		cmd.Env = append(os.Environ(), variable+"="+name)
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
+		kit.Must(t, cmd.Start())
 		_, _ = io.ReadFull(out, make([]byte, len("begin\n")))
 		time.Sleep(time.Duration(i) * time.Millisecond) // another moment each time; none can fail
 		_ = cmd.Process.Kill()

@@ -94,9 +94,7 @@ func TestVerdict(t *testing.T) {
 		t.Setenv(Disable, tt.disable)
 		t.Setenv(Enable, tt.enable)
 		u, err := url.Parse(tt.target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		if v := verdictOf(resolver.Target{URL: *u}); (v == nil) != tt.ours {
 			t.Errorf("disable %q, enable %q, target %s: %+v, want it ours: %v", tt.disable, tt.enable, tt.target, v, tt.ours)
 		}
@@ -107,9 +105,7 @@ func TestVerdict(t *testing.T) {
 // the way back is one.
 func TestVerdictSays(t *testing.T) {
 	u, err := url.Parse("xds:///svc.ns:80")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for _, tt := range []struct {
 		disable, enable string
 		want            report.RolloutStatus
@@ -167,9 +163,7 @@ func TestPosition(t *testing.T) {
 func TestPercentageSays(t *testing.T) {
 	onHost(t, "pod-1")
 	u, err := url.Parse("xds:///svc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Setenv(Disable, "")
 	t.Setenv(Enable, "svc:5%")
 	v := verdictOf(resolver.Target{URL: *u})
@@ -210,9 +204,7 @@ func TestProblems(t *testing.T) {
 				}
 				t.Setenv(tt.variable, tt.value)
 				u, err := url.Parse("xds:///svc")
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				log := &kit.Logs{}
 				for range 2 {
 					Verdict(resolver.Target{URL: *u}, slog.New(log))

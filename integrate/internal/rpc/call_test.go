@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -35,9 +36,7 @@ func canary(t *testing.T, first, second string) *Table {
 		Clusters: []*picker.Cluster{{Name: first}, {Name: second}},
 	}
 	snapshot, err := picker.Build(nil, cfg, make([]picker.ClusterState, 2), picker.Env{Header: metadatautil.OutgoingValues})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	_, plans := Compile(cfg, false)
 	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans}
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -83,9 +84,7 @@ func TestAbortOK(t *testing.T) {
 		t.Errorf("a stream of requests ends with %v, want INTERNAL", err)
 	}
 	s, err := f.stream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, nil, "/s/m", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	if err := s.RecvMsg(nil); err != io.EOF {
 		t.Errorf("a stream of responses ends with %v, want EOF", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/picker"
@@ -33,9 +34,7 @@ import (
 func FuzzRouteMutation(f *testing.F) {
 	for _, seed := range mutationSeeds() {
 		value, err := proto.Marshal(seed.routes)
-		if err != nil {
-			f.Fatal(err)
-		}
+		kit.Must(f, err)
 		f.Add(value, seed.path, seed.headers)
 	}
 	f.Fuzz(func(t *testing.T, value []byte, path, headers string) {

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -176,7 +177,7 @@ func TestHedgedTail(t *testing.T) {
 			for i := range took {
 				begin := time.Now()
 				ctx := context.WithValue(t.Context(), callKey{}, settledCall(l))
-				if err := hedge(ctx, policy, new(emptypb.Empty), new(wrapperspb.Int32Value), nil, func(ctx context.Context, _, _ proto.Message, _ []grpc.CallOption) error {
+				kit.Must(t, hedge(ctx, policy, new(emptypb.Empty), new(wrapperspb.Int32Value), nil, func(ctx context.Context, _, _ proto.Message, _ []grpc.CallOption) error {
 					mu.Lock()
 					attempts++
 					wait := 5*time.Millisecond + time.Duration(rng.IntN(1e7))
@@ -185,9 +186,7 @@ func TestHedgedTail(t *testing.T) {
 					}
 					mu.Unlock()
 					return Pause(ctx, wait)
-				}); err != nil {
-					t.Fatal(err)
-				}
+				}))
 				took[i] = time.Since(begin)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -67,9 +68,7 @@ func TestPlainRoutes(t *testing.T) {
 			Filters:  []picker.Filter{{Name: "f", Config: &resource.Fault{}}},
 		}
 		snapshot, err := picker.Build(nil, cfg, []picker.ClusterState{{Leaf: -1}, {Leaf: -1}}, picker.Env{Header: func(context.Context, string) []string { return nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		_, plans := Compile(cfg, false)
 		return &Table{Snapshot: snapshot, Config: cfg, Plans: plans}
 	}

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -39,9 +40,7 @@ func retriedChannel(t *testing.T, handler grpc.StreamHandler) *grpc.ClientConn {
 		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			return streamRPC{planned(ctx, plan{retry: policy}), streamer, ctx, desc, cc, method, opts}.retry()
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	t.Cleanup(func() {
 		_ = cc.Close()
 		server.Stop()
@@ -87,9 +86,7 @@ func TestRetriedStreamIsOne(t *testing.T) {
 				t.Errorf("OnFinish got %v", err)
 			}
 		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		var sending sync.WaitGroup
 		sending.Go(func() {
 			for i := range messages {
@@ -146,9 +143,7 @@ func TestRetriedStreamsEndOnClose(t *testing.T) {
 		var sending sync.WaitGroup
 		for i := range 20 {
 			s, err := cc.NewStream(t.Context(), bothWays, "/s/m", grpc.OnFinish(func(error) { ends <- i }))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, err)
 			streams++
 			sending.Go(func() {
 				for range rand.IntN(4) {
@@ -195,13 +190,9 @@ func TestRetriedStreamBuffer(t *testing.T) {
 	for _, tt := range []struct{ limit, attempts int }{{3 * size, 5}, {3*size - 1, 1}, {0, 1}} {
 		attempts.Store(0)
 		s, err := cc.NewStream(t.Context(), bothWays, "/s/m", grpc.MaxRetryRPCBufferSize(tt.limit))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		for range 3 {
-			if err := s.SendMsg(wrapperspb.String("hello")); err != nil {
-				t.Fatal(err)
-			}
+			kit.Must(t, s.SendMsg(wrapperspb.String("hello")))
 		}
 		if err := s.RecvMsg(new(wrapperspb.StringValue)); status.Code(err) != codes.Unavailable {
 			t.Errorf("the stream ends with %v, want UNAVAILABLE", err)
@@ -246,9 +237,7 @@ func TestRetriedStreamBufferOfCodecs(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		s, err := cc.NewStream(ctx, bothWays, "/s/m", append(tt.opts, grpc.MaxRetryRPCBufferSize(9999))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		r, kept := s.(*retriedStream), 0
 		for range 20 {
 			if err := r.SendMsg(tt.message); err != nil && tt.kept > 0 {

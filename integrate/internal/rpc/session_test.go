@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -39,9 +40,7 @@ func shared(t *testing.T, clusters ...string) *Table {
 	}
 	cfg.Routes[0].Clusters = cfg.Routes[1].Clusters[:1]
 	snapshot, err := picker.Build(nil, cfg, make([]picker.ClusterState, len(clusters)), picker.Env{Header: metadatautil.OutgoingValues})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	_, plans := Compile(cfg, false)
 	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans}
 }
@@ -85,9 +84,7 @@ func TestSessionNested(t *testing.T) {
 		nested.Picked(ctx, "c", endpoint("10.0.0.2:80"), new(balancer.PickResult))
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	for call, want := range map[*Call]string{outer: "10.0.0.1:80", nested: "10.0.0.2:80"} {
 		if got := call.session.picked.Load(); got == nil || got.cfg.Addr.String() != want {
 			t.Errorf("the session is with %+v, want %s", got, want)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -157,9 +158,7 @@ func TestTryTimerOfStreams(t *testing.T) {
 				ctx = context.WithValue(ctx, callKey{}, call)
 				slow := &slowStream{t: t, after: tt.headers}
 				s, err := streamRPC{call, slow.streamer(), ctx, tt.desc, nil, "/s/m", nil}.retry()
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.Must(t, err)
 				begin := time.Now()
 				err = tt.use(s)
 				took := time.Since(begin)

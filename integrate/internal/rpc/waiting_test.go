@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -104,9 +105,7 @@ func limitedTable(t *testing.T, l *Channel) *Table {
 	}
 	env := picker.Env{Header: func(context.Context, string) []string { return nil }}
 	snapshot, err := picker.Build(nil, cfg, make([]picker.ClusterState, 1), env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	_, plans := Compile(cfg, false)
 	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans, Channel: l}
 }

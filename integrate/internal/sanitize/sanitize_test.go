@@ -10,6 +10,8 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 func TestText(t *testing.T) {
@@ -71,9 +73,7 @@ func TestJSON(t *testing.T) {
 		}
 		in := b.String()
 		text, err := json.Marshal(map[string]string{in: in})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		out := JSON(text)
 		var back map[string]string
 		if err := json.Unmarshal(out, &back); err != nil || back[in] != in {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
 	"github.com/xdslb/xdslb/picker"
@@ -43,9 +44,7 @@ func connect(t *testing.T, c *Cluster, hostname string, server func(net.Conn)) (
 func connectWithin(t *testing.T, limit time.Duration, c *Cluster, hostname string, server func(net.Conn)) (credentials.TLSInfo, error) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -58,9 +57,7 @@ func connectWithin(t *testing.T, limit time.Duration, c *Cluster, hostname strin
 	}()
 	defer func() { _ = lis.Close(); <-done }()
 	raw, err := net.Dial("tcp", lis.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer raw.Close()
 	return shakeWithin(t, limit, c, hostname, raw)
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -34,9 +35,7 @@ func TestHangingFile(t *testing.T) {
 	}
 	release := func() { // the read
 		w, err := os.OpenFile(files.CA, os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, err)
 		_ = w.Close()
 	}
 	providers := map[string]bootstrap.CertProvider{"files": {Plugin: "file_watcher", Files: bootstrap.NewCertLoader(bootstrap.CertFiles{CACertificateFile: files.CA, RefreshInterval: 1})}}
@@ -55,9 +54,7 @@ func TestHangingFile(t *testing.T) {
 	if _, err := connect(t, c, "", server); err != nil {
 		t.Errorf("a file that is readable again: %v", err)
 	}
-	if err := os.Remove(files.CA); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, os.Remove(files.CA))
 	fifo()
 	if _, err := connect(t, c, "", server); err != nil {
 		t.Errorf("a file that was read before: %v", err)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
 )
 
@@ -93,9 +94,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	}
 	letLook()
 	cc := m.dial(newCredentials(t))
-	if err := call(cc, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, call(cc, grpc.WaitForReady(true)))
 	l := startLoad(t, cc)
 	start := time.Now()
 	for i := range rounds {

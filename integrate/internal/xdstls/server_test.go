@@ -34,6 +34,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -68,9 +69,7 @@ func (m *mesh) EmptyCall(ctx context.Context, _ *testgrpc.Empty) (*testgrpc.Empt
 func anyOf(t *testing.T, m proto.Message) *anypb.Any {
 	t.Helper()
 	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return a
 }
 
@@ -99,9 +98,7 @@ func newMesh(t *testing.T, ca *tlstest.CA, opts ...grpc.ServerOption) *mesh {
 	m.write(m.files, ca, "client")
 	m.write(m.serverFiles, ca, "server")
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	addr := lis.Addr().(*net.TCPAddr).AddrPort()
 	m.server = &xdstest.Endpoint{Addr: addr}
 	m.listeners = []*listenerv3.Listener{m.serverListener(addr.Port())}
@@ -112,9 +109,7 @@ func newMesh(t *testing.T, ca *tlstest.CA, opts ...grpc.ServerOption) *mesh {
 				m.serverTrouble.Store(args.Err.Error())
 			}
 		}))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	testgrpc.RegisterTestServiceServer(s, m)
 	go func() { _ = s.Serve(lis) }()
 	t.Cleanup(s.Stop)
@@ -214,9 +209,7 @@ func call(cc *grpc.ClientConn, opts ...grpc.CallOption) error {
 func newCredentials(t *testing.T) credentials.TransportCredentials {
 	t.Helper()
 	creds, err := integrate.NewCredentials(integrate.CredentialsOptions{Fallback: insecure.NewCredentials()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	return creds
 }
 
@@ -241,13 +234,9 @@ func TestStockServer(t *testing.T) {
 	}
 
 	builder, err := stock.NewXDSResolverWithConfigForTesting(m.bootstrap(m.files))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	theirs, err := grpc.NewClient("xds:///"+target, grpc.WithResolvers(builder), grpc.WithTransportCredentials(creds))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	defer theirs.Close()
 	p = peer.Peer{}
 	if err := call(theirs, grpc.WaitForReady(true), grpc.Peer(&p)); err != nil {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -82,9 +83,7 @@ func TestUnmarshalResponse(t *testing.T) {
 		wrap(xdstest.Listener("a", "b")), wrap(xdstest.Listener("c", "d")), wrap(xdstest.RouteConfig("r")), {}, {TypeUrl: "x"}, {Value: []byte("y")},
 	}
 	valid, err := proto.Marshal(small)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	rng := rand.New(rand.NewPCG(1, 2))
 	checkUnmarshal(t, nil, rng)
 	checkUnmarshal(t, append(valid, valid...), rng)
@@ -112,9 +111,7 @@ func TestUnmarshalResponse(t *testing.T) {
 func FuzzUnmarshalResponse(f *testing.F) {
 	for n := range 3 {
 		data, err := proto.Marshal(largeResponse(n))
-		if err != nil {
-			f.Fatal(err)
-		}
+		kit.Must(f, err)
 		f.Add(data, uint64(n))
 	}
 	f.Add([]byte{0x13, 0x12, 0x00, 0x14, 0x12, 0x02, 0x0a, 0x00}, uint64(1)) // a group
@@ -127,9 +124,7 @@ func FuzzUnmarshalResponse(f *testing.F) {
 // resources it has.
 func TestUnmarshalResponseAllocs(t *testing.T) {
 	data, err := proto.Marshal(largeResponse(1000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, err)
 	list := framesOf(data)
 	if n := testing.AllocsPerRun(10, func() {
 		r := &Response{}

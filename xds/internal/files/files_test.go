@@ -14,14 +14,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/xdslb/xdslb/bench/kit"
 )
 
 func TestRead(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	for size, ok := range map[int]bool{0: true, 1 << 20: true, 1<<20 + 1: false} {
-		if err := os.WriteFile(name, bytes.Repeat([]byte("x"), size), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(t, os.WriteFile(name, bytes.Repeat([]byte("x"), size), 0o600))
 		data, err := Read(name, 1<<20)
 		if ok && (err != nil || len(data) != size || data == nil) {
 			t.Errorf("%d bytes: got %d, %v", size, len(data), err)

@@ -153,9 +153,7 @@ func TestSessionPolicySwitch(t *testing.T) {
 						*opts[0].(grpc.HeaderCallOption).HeaderAddr = metadata.Pairs("k", "v")
 						return nil
 					}, grpc.Header(&header))
-					if err != nil {
-						t.Fatal(err)
-					}
+					kit.Must(t, err)
 					return header.Get("set-cookie")
 				}
 				switchTo(picker.Policy{})
