@@ -101,11 +101,11 @@ var everyField = map[protoreflect.FullName]fieldsOf{
 		done: "name type cluster_type eds_cluster_config lb_policy load_assignment circuit_breakers outlier_detection common_lb_config health_checks " +
 			"transport_socket transport_socket_matches transport_socket_matcher load_balancing_policy lrs_server lrs_report_endpoint_metrics " +
 			"ring_hash_lb_config maglev_lb_config least_request_lb_config round_robin_lb_config original_dst_lb_config dns_refresh_rate",
-		named: "dns_lookup_family dns_resolvers dns_resolution_config typed_dns_resolver_config", // of LOGICAL_DNS and STRICT_DNS
+		named: "dns_lookup_family dns_resolvers dns_resolution_config typed_dns_resolver_config metadata", // of clusters by DNS; labels
 		none: "alt_stat_name stats_matcher connect_timeout per_connection_buffer_limit_bytes per_connection_buffer_high_watermark_timeout " +
 			"max_requests_per_connection upstream_http_protocol_options common_http_protocol_options http_protocol_options " +
 			"http2_protocol_options typed_extension_protocol_options dns_jitter dns_failure_refresh_rate respect_dns_ttl " +
-			"use_tcp_for_dns_lookups wait_for_warm_on_init cleanup_interval metadata protocol_selection upstream_connection_options " +
+			"use_tcp_for_dns_lookups wait_for_warm_on_init cleanup_interval protocol_selection upstream_connection_options " +
 			"close_connections_on_host_health_failure ignore_health_on_host_removal track_timeout_budgets track_cluster_stats " +
 			"preconnect_policy connection_pool_per_downstream_connection",
 	},

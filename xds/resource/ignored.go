@@ -147,6 +147,9 @@ func (l *problems) ignoreOf(m *clusterv3.Cluster) {
 	if m.GetCommonLbConfig().GetConsistentHashingLbConfig().GetUseHostnameForHashing() {
 		l.ignore("ConsistentHashingLbConfig.use_hostname_for_hashing")
 	}
+	if labels := m.GetMetadata().GetFilterMetadata()["com.google.csm.telemetry_labels"]; len(labels.GetFields()) > 0 {
+		l.ignore("Cluster.metadata com.google.csm.telemetry_labels, which are labels of metrics")
+	}
 	o := m.GetOutlierDetection()
 	for name, asked := range map[string]bool{
 		"enforcing_local_origin_success_rate":       o.GetSplitExternalLocalOriginErrors() && o.GetEnforcingLocalOriginSuccessRate().GetValue() > 0,

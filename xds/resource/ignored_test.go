@@ -167,6 +167,8 @@ func TestIgnoredRules(t *testing.T) {
 		{new(clusterv3.Cluster), cluster(`"outlier_detection": {"consecutive_5xx": 5, "enforcing_local_origin_success_rate": 100, "always_eject_one_host": false}`), ""},
 		{new(clusterv3.Cluster), cluster(`"outlier_detection": {"enforcing_local_origin_success_rate": 100, "enforcing_failure_percentage_local_origin": 1, "split_external_local_origin_errors": true}`), "OutlierDetection.enforcing_failure_percentage_local_origin; OutlierDetection.enforcing_local_origin_success_rate"},
 		{new(clusterv3.Cluster), `{"name": "c", "type": "LOGICAL_DNS", "dns_lookup_family": "V4_ONLY", "dns_resolution_config": {}, "load_assignment": {"endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "x", "port_value": 1}}}}]}]}}`, "Cluster.dns_lookup_family; Cluster.typed_dns_resolver_config"},
+		{new(clusterv3.Cluster), cluster(`"metadata": {"filter_metadata": {"com.google.csm.telemetry_labels": {"service_name": "orders"}}}`), "Cluster.metadata com.google.csm.telemetry_labels, which are labels of metrics"},
+		{new(clusterv3.Cluster), cluster(`"metadata": {"filter_metadata": {"com.google.csm.telemetry_labels": {}, "istio": {"services": []}}}`), ""},
 	} {
 		fromText(t, tt.resource, tt.text)
 		var got []string
