@@ -8,6 +8,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -21,6 +22,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/xdslb/xdslb/bench/overlay"
 	"github.com/xdslb/xdslb/bench/record"
@@ -42,7 +44,7 @@ func main() {
 	flag.BoolVar(&o.peers, "peers", true, "include the benchmarks of bench/peers")
 	flag.BoolVar(&o.short, "short", false, "skip large sizes")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "scoreboard:", err)
@@ -82,7 +84,10 @@ func run(ctx context.Context, o options) (err error) {
 		out = io.MultiWriter(&log, f)
 	}
 	progress := &ticker{w: os.Stderr}
-	list := passes(o)
+	list, err := passes(o)
+	if err != nil {
+		return err
+	}
 	for i, p := range list {
 		progress.done()
 		fmt.Fprintf(os.Stderr, "benchmarks, pass %d of %d: building %s first, which takes a while\n", i+1, len(list), path.Join(p.dir, p.pkg))
@@ -116,9 +121,54 @@ func run(ctx context.Context, o options) (err error) {
 // internals reports whether a pattern matches a benchmark that uses internals of gRPC. For others
 // gRPC need not be compiled with package overlay, so that the first figure is printed sooner.
 func internals(pattern string) bool {
-	first, _, _ := strings.Cut(pattern, "/")
-	re, err := regexp.Compile(first)
-	return err != nil || slices.ContainsFunc([]string{"Select", "EDF", "Ring", "Decode"}, func(name string) bool { return re.MatchString("Benchmark" + name) })
+	return slices.ContainsFunc([]string{"BenchmarkSelect", "BenchmarkEDF", "BenchmarkRing", "BenchmarkDecode"}, matcher(pattern))
+}
+
+// matcher returns a function that reports whether a pattern of go test -bench matches benchmarks of a function. If
+// the pattern is invalid, it reports true, so that go test reports the error.
+func matcher(pattern string) func(function string) bool {
+	var first []byte // the pattern without what follows a slash, which is about subbenchmarks
+	depth, keep := 0, true
+	for _, c := range []byte(pattern) {
+		switch {
+		case c == '(' || c == '[':
+			depth++
+		case c == ')' || c == ']':
+			depth--
+		case depth == 0 && c == '/':
+			keep = false
+		case depth == 0 && c == '|':
+			keep = true
+		}
+		if keep {
+			first = append(first, c)
+		}
+	}
+	re, err := regexp.Compile(string(first))
+	return func(function string) bool { return err != nil || re.MatchString(function) }
+}
+
+var benchmarkFunction = regexp.MustCompile(`(?m)^func (Benchmark\w*)\(`)
+
+// has reports whether a pass runs a benchmark, by reading the tests of its package.
+func (p *pass) has() (bool, error) {
+	files, err := filepath.Glob(filepath.Join(p.dir, p.pkg, "*_test.go"))
+	if err != nil || files == nil {
+		return false, cmp.Or(err, fmt.Errorf("%s has no tests: make bench runs in the root of the module", path.Join(p.dir, p.pkg)))
+	}
+	matches, skips := matcher(p.pattern), matcher(cmp.Or(p.skip, "^$"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return false, err
+		}
+		for _, m := range benchmarkFunction.FindAllSubmatch(text, -1) {
+			if name := string(m[1]); matches(name) && !skips(name) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // A pass is one run of go test.
@@ -128,21 +178,33 @@ type pass struct{ dir, pkg, pattern, skip, cpu string }
 const parallel = "^Benchmark(EDF|Pick|PickUpdates|Policy|Select)$"
 
 // passes splits a full run: pick benchmarks run with each number of processors, all other
-// benchmarks with the last.
-func passes(o options) []pass {
+// benchmarks with the last. Packages without a benchmark of the pattern are not built.
+func passes(o options) (list []pass, err error) {
 	last := o.cpu[strings.LastIndexByte(o.cpu, ',')+1:]
-	list := []pass{{pkg: "./bench", pattern: o.pattern, cpu: o.cpu}}
+	all := []pass{{pkg: "./bench", pattern: o.pattern, cpu: o.cpu}}
 	if o.pattern == "." {
-		list = []pass{
+		all = []pass{
 			{pkg: "./bench", pattern: parallel, cpu: o.cpu},
 			{pkg: "./bench", pattern: o.pattern, skip: parallel, cpu: last},
 		}
 	}
-	list = append(list, pass{pkg: "./bench/rollout", pattern: o.pattern, cpu: last}, pass{pkg: "./bench/size", pattern: o.pattern, cpu: last})
+	all = append(all, pass{pkg: "./bench/rollout", pattern: o.pattern, cpu: last}, pass{pkg: "./bench/size", pattern: o.pattern, cpu: last})
 	if o.peers {
-		list = append(list, pass{dir: "bench/peers", pkg: ".", pattern: o.pattern, cpu: last})
+		all = append(all, pass{dir: "bench/peers", pkg: ".", pattern: o.pattern, cpu: last})
 	}
-	return list
+	for _, p := range all {
+		has, err := p.has()
+		if err != nil {
+			return nil, err
+		}
+		if has {
+			list = append(list, p)
+		}
+	}
+	if list == nil {
+		return nil, fmt.Errorf("no benchmark matches %q", o.pattern)
+	}
+	return list, nil
 }
 
 // describe writes the environment and the command of the run.
