@@ -144,11 +144,11 @@ func TestEject(t *testing.T) {
 		t.Errorf("ejected until %d, want for the base time", until)
 	}
 	if found := Eject(cfg, h, both, 1, 4, 200, draw); found != (Findings{}) {
-		t.Errorf("an ejected host was judged: %+v", found)
+		t.Errorf("an ejected host has findings %+v, want none", found)
 	}
 	other := new(Host)
 	if found := Eject(cfg, other, both, 2, 4, 200, draw); other.Ejected() || found[Consecutive5xx].Overflow != 1 {
-		t.Errorf("with half of the hosts ejected: %+v", found)
+		t.Errorf("with 2 of 4 hosts ejected and a max_ejection_percent of 50, another is ejected: %v, findings %+v, want an overflow", other.Ejected(), found)
 	}
 	Sweep(cfg, []*Host{h, other}, 100+30e9+1, draw)
 	if h.Ejected() {

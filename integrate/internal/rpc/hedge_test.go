@@ -113,8 +113,13 @@ func TestHedge(t *testing.T) {
 				defer running.Add(-1)
 				mu.Lock()
 				n := len(starts)
-				starts = append(starts, time.Since(begin).Milliseconds())
+				at := time.Since(begin).Milliseconds()
+				starts = append(starts, at)
 				mu.Unlock()
+				if n >= len(tt.steps) {
+					t.Errorf("%s: attempt %d is made after %d ms, want %d attempts", tt.name, n+1, at, len(tt.steps))
+					return status.Error(codes.Internal, "an attempt too many")
+				}
 				s := tt.steps[n]
 				if err := Pause(ctx, s.after); err != nil {
 					runtime.Gosched()
