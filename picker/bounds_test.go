@@ -21,28 +21,29 @@ func TestBoundsLimit(t *testing.T) {
 			p.hosts = append(p.hosts, ringhash.Host{Weight: pick(rng, 0, 1, 1<<30, rng.Uint32N(1e9))})
 		}
 		p.hosts[0].Weight++
+		sum := uint64(0)
 		for _, h := range p.hosts {
-			p.total += uint64(h.Weight)
+			sum += uint64(h.Weight)
 		}
 		factor, all := pick(rng, 100, 125, 100+rng.Uint32N(1000)), rng.Int64N(pick(rng, int64(10), 1000, 1e6))
-		b := newBounds(p, factor)
+		b := newBounds(p, factor, nil)
 		for i, h := range p.hosts {
 			total := ((all+1)*int64(factor) + 99) / 100
-			exact := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(total), big.NewInt(int64(h.Weight))), new(big.Int).SetUint64(p.total))
+			exact := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(total), big.NewInt(int64(h.Weight))), new(big.Int).SetUint64(sum))
 			share, _ := exact.Float64()
 			want := max(int64(math.Ceil(share)), 1)
 			if got := b.limit(i, all); got != want && (got != want-1 || share > float64(want-1)+float64(total)/(1<<32)) {
-				t.Fatalf("weight %d of %d, %d in flight, factor %d: limit %d, want %d", h.Weight, p.total, all, factor, got, want)
+				t.Fatalf("weight %d of %d, %d in flight, factor %d: limit %d, want %d", h.Weight, sum, all, factor, got, want)
 			}
 		}
 	}
-	b := newBounds(&placement{hosts: []ringhash.Host{{Weight: 1}}, total: 1}, math.MaxUint32)
+	b := newBounds(&placement{hosts: []ringhash.Host{{Weight: 1}}}, math.MaxUint32, nil)
 	for _, all := range []int64{-5, 0, math.MaxInt64} {
 		if got := b.limit(0, all); got < 1 {
 			t.Errorf("%d in flight make a limit of %d", all, got)
 		}
 	}
-	if newBounds(&placement{}, 0) != nil {
+	if newBounds(&placement{}, 0, nil) != nil {
 		t.Error("a factor of 0 bounds something")
 	}
 }

@@ -355,7 +355,8 @@ type CustomPolicy struct {
 
 // SlowStart is Envoy's slow start. The weight of an endpoint that has been READY for a time t
 // below Window is multiplied by (t/Window)^(1/Aggression), or by MinWeightPercent if that is
-// larger.
+// larger. With policies that hash, an endpoint that is Cold gets that fraction of the hashes that belong to it,
+// and the rest stays with the endpoint that they would belong to without it (EndpointState.Cold).
 type SlowStart struct {
 	Window           time.Duration // above 0
 	Aggression       float64       // dimensionless, above 0; 1 is linear growth, larger values grow faster at first

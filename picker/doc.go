@@ -68,7 +68,7 @@
 //	snapshot.go     the pick
 //	routetable.go   from an RPC to its route; pathindex.go is the radix tree
 //	sequence.go     groups in EDF order; weights.go has their weights
-//	hashing.go      groups by hash; placement.go has their rings and tables
+//	hashing.go      groups by hash; placement.go has their rings and tables, fadein.go their slow start
 //	leastrequest.go groups by load; sampler.go draws from their endpoints
 //	leastlatency.go groups by latency; timing.go measures it with clock.go
 //	zones.go        zone-aware routing: shares of localities

@@ -69,6 +69,9 @@ func (h *hashing) oddsOf(hash uint64) (o hashOdds) {
 	if !ok {
 		return hashOdds{fails: 1}
 	}
+	if h.fadeIn != nil {
+		host = h.fadeIn.host(hash, host)
+	}
 	certain := make([]float64, len(h.hosts))
 	certain[host] = 1
 	return h.byState(certain)
@@ -94,11 +97,17 @@ func (h *hashing) oddsOfRandom(anywhere bool) hashOdds {
 	n := len(h.hosts)
 	if !anywhere {
 		if belong := h.notFailed.odds(n); belong != nil {
+			if h.fadeIn != nil {
+				belong = h.fadeInOdds(belong, func(int) bool { return false })
+			}
 			return h.byState(belong)
 		}
 		return hashOdds{fails: 1}
 	}
 	if ready := h.ready.odds(n); ready != nil {
+		if h.fadeIn != nil {
+			ready = h.fadeInOdds(ready, func(host int) bool { return h.states[host] != Ready })
+		}
 		return hashOdds{picked: ready}
 	}
 	if h.connecting {

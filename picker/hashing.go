@@ -21,6 +21,7 @@ type hashing struct {
 	header string // hashed instead of the route's hash policies (A76); empty means that the hash policies apply
 	states []Connectivity
 	bounds *bounds // nil if loads are not bounded
+	fadeIn *fadeIn // nil if no host is in slow start
 
 	notFailed   *view // hosts not in TRANSIENT_FAILURE
 	ready       *view // READY hosts
@@ -61,13 +62,23 @@ func (b *builder) hashing(g, before *group, in *groupInput, _ *cluster, policy *
 		h.states = slices.Clone(in.states)
 		h.makeViews()
 	}
-	h.bounds = newBounds(h.placement, policy.Ring.BalanceFactor)
+	var previous *hashing
+	if before != nil {
+		previous = before.hashing
+	}
+	if h.fadeIn, err = b.fadeIn(h, previous, in, policy.SlowStart); err != nil {
+		return err
+	}
+	h.bounds = newBounds(h.placement, policy.Ring.BalanceFactor, h.fadeIn)
 	g.hashing = h
 	return nil
 }
 
 // sameHosts reports whether each hash belongs to the same host in h and o.
 func (h *hashing) sameHosts(o *hashing) bool { return h.ring == o.ring && h.table == o.table }
+
+// notFailed is the set of the states other than TRANSIENT_FAILURE, as bits.
+const notFailed = 1<<Ready | 1<<Idle | 1<<Connecting
 
 // makeViews makes the three views. Equal sets of hosts share one view, and a view of all hosts
 // of a ring is free (ringhash.Ring.Restrict).
@@ -84,16 +95,19 @@ func (h *hashing) makeViews() {
 		}
 		return made[states]
 	}
-	h.notFailed = of(1<<Ready | 1<<Idle | 1<<Connecting)
+	h.notFailed = of(notFailed)
 	h.ready = of(1 << Ready)
 	h.readyOrIdle = of(1<<Ready | 1<<Idle)
 	h.connecting = present&(1<<Connecting) != 0
 }
 
 // pick returns the outcome of an RPC with a hash, which depends on the first host on the ring
-// that is not in TRANSIENT_FAILURE (A61). Does not allocate.
+// that is not in TRANSIENT_FAILURE (A61), or on the host in its place during slow start. Does not allocate.
 func (h *hashing) pick(hash uint64) (host int, outcome Outcome) {
 	host, ok := h.notFailed.find(hash)
+	if h.fadeIn != nil {
+		host = h.fadeIn.host(hash, host)
+	}
 	switch {
 	case !ok:
 		return 0, Failed
@@ -115,6 +129,11 @@ func (h *hashing) pick(hash uint64) (host int, outcome Outcome) {
 // the word only determines the start of the search (T-RING-6). Does not allocate.
 func (h *hashing) pickAny(r uint64) (host int, outcome Outcome) {
 	host, ready := h.ready.find(r)
+	if h.fadeIn != nil {
+		if warm := h.fadeIn.host(r, host); h.states[warm] == Ready {
+			host = warm
+		}
+	}
 	switch {
 	case ready && (h.connecting || h.readyOrIdle == h.ready):
 		return host, Picked
@@ -127,7 +146,7 @@ func (h *hashing) pickAny(r uint64) (host int, outcome Outcome) {
 		return 0, Failed
 	case !ready:
 		return first, QueueConnect
-	case first == host:
+	case h.states[first] == Ready:
 		return host, Picked
 	default:
 		return host, PickedConnect
@@ -273,15 +292,19 @@ const (
 	randomProbes = 8
 )
 
-// newBounds returns the bounds for a factor in percent, or nil for factor 0. O(hosts) in each
-// Build after a change of states, which saves picks a division.
-func newBounds(p *placement, factor uint32) *bounds {
+// newBounds returns the bounds for a factor in percent, or nil for factor 0. The shares are smaller during the
+// slow start f, which may be nil. O(hosts) in each Build after a change of states, which saves picks a division.
+func newBounds(p *placement, factor uint32, f *fadeIn) *bounds {
 	if factor == 0 {
 		return nil
 	}
 	b := &bounds{factor: uint64(factor), shares: make([]uint32, len(p.hosts))}
+	total := uint64(0)
 	for i, h := range p.hosts {
-		b.shares[i] = uint32(min(uint64(h.Weight)<<32/p.total, 1<<32-1))
+		total += f.weight(i, h.Weight)
+	}
+	for i, h := range p.hosts {
+		b.shares[i] = uint32(min(f.weight(i, h.Weight)<<32/total, 1<<32-1))
 	}
 	return b
 }

@@ -130,6 +130,9 @@ func (b *builder) checkReused(g *group, in groupInput, policy *Policy) {
 		if p, err := place(g.hashing.placement, g.hashing.spec, in.localities); err != nil || p.ring != g.hashing.ring || p.table != g.hashing.table {
 			panic(fmt.Sprintf("picker: reused group: placement differs, %v", err))
 		}
+		if f, _ := b.fadeIn(g.hashing, nil, &in, policy.SlowStart); f != nil {
+			panic("picker: reused group: endpoints in slow start")
+		}
 	case byLeastRequest:
 		sampler, err := b.sampler(&in, policy)
 		if err != nil || !slices.Equal(sampler.candidates, g.least.candidates) {

@@ -19,7 +19,6 @@ type placement struct {
 	table *ringhash.Maglev // nil if ring is used
 	spec  placementSpec
 	hosts []ringhash.Host // parallel to the group's endpoints
-	total uint64          // of the hosts' weights
 
 	localities []Locality // from which hosts were made
 }
@@ -61,9 +60,6 @@ func place(before *placement, spec placementSpec, localities []Locality) (*place
 		return before, nil
 	}
 	next := &placement{spec: spec, hosts: hostsOf(before, localities), localities: localities}
-	for i := range next.hosts {
-		next.total += uint64(next.hosts[i].Weight)
-	}
 	var err error
 	switch {
 	case before != nil && slices.Equal(before.hosts, next.hosts):

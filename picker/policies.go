@@ -93,12 +93,12 @@ func init() {
 			Name: "ring_hash", text: "ring_hash", Message: messages + "ring_hash.v3.RingHash",
 			TypedStruct: "ring_hash_experimental", ServiceConfig: "xdslb_ring_hash", Stock: true,
 			check: checkRing, detail: ringDetail, compile: (*builder).hashing,
-			OnDemand: true, hashes: true, counts: boundsLoads, weights: weightsPlaced,
+			OnDemand: true, SlowStart: true, hashes: true, counts: boundsLoads, weights: weightsPlaced,
 		},
 		PolicyMaglev: {
-			Name: "maglev", text: "maglev", Message: messages + "maglev.v3.Maglev",
+			Name: "maglev", text: "maglev", Message: messages + "maglev.v3.Maglev", TypedStruct: "xdslb_maglev",
 			check: checkRing, detail: ringDetail, compile: (*builder).hashing,
-			OnDemand: true, hashes: true, counts: boundsLoads, weights: weightsPlaced,
+			OnDemand: true, SlowStart: true, hashes: true, counts: boundsLoads, weights: weightsPlaced,
 		},
 		PolicyLeastRequest: {
 			Name: "least_request", text: "least_request", Message: messages + "least_request.v3.LeastRequest",

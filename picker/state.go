@@ -50,7 +50,7 @@ type LocalityState struct {
 	Endpoints EndpointStates // in configuration order
 
 	// Version, unless it is 0, identifies the state of the locality and its endpoints that
-	// Build reads: the Load and Endpoints, their bindings, and their Connectivity, Ejected,
+	// Build reads: the Load and Endpoints, their bindings, and their Connectivity, Ejected, Cold,
 	// StateSince and weight (SetWeight). It must change whenever any of these changes, and must
 	// not return to an earlier value. It does not cover the locality's configuration. Build
 	// does not read the endpoints of an unchanged locality again. With 0 it always does.
@@ -107,6 +107,9 @@ type EndpointState struct {
 	// Draining is for the caller, which connects no draining endpoint (A27-CLA-8). Build uses
 	// Endpoint.Health.
 	Draining bool
+	// Cold means that the server is new or has failed, so that it lacks what other servers have cached. Policies
+	// that hash slow-start only such endpoints: the rest become READY late because no RPC has needed them before.
+	Cold bool
 
 	connectRequested atomic.Bool
 }

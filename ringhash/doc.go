@@ -47,6 +47,9 @@
 // Limiting the number of probes instead would need a state array on the hot path and would give
 // up where A61 does not; skip pointers would need a second load per pick.
 //
+// A host that is new can be treated in the same way for a part of its requests, chosen by another hash of them
+// ([Probe]): a view without the host has the hosts that these requests belonged to before it.
+//
 // # Placement
 //
 // [XXH64] is the placement of Envoy, gRPC C++ and grpc-go, bit for bit, for fleets that mix

@@ -198,3 +198,29 @@ func TestPrequal(t *testing.T) {
 		}
 	}
 }
+
+// TestHashSlowStart: TypedStructs of policies that hash have slow_start_config besides their own fields, and
+// errors of either are reported.
+func TestHashSlowStart(t *testing.T) {
+	slow := map[string]any{"slow_start_window": "60s"}
+	for _, test := range []struct {
+		name, want string
+		value      map[string]any
+	}{
+		{"ring_hash_experimental", "60 1000 2000", map[string]any{"minRingSize": 1000, "maxRingSize": 2000, "slow_start_config": slow}},
+		{"xdslb_maglev", "60 1009 0", map[string]any{"table_size": 1009, "slow_start_config": slow}},
+		{"xdslb_maglev", "table_size 1000 is not prime", map[string]any{"tableSize": 1000, "slow_start_config": slow}},
+		{"ring_hash_experimental", "slow_start_config.slow_start_window -1s is negative", map[string]any{"slow_start_config": map[string]any{"slow_start_window": "-1s"}}},
+	} {
+		p, err := new(Registry).Convert(listOf(t, typedStruct(t, test.name, test.value)))
+		got := ""
+		if err != nil {
+			got = err.Error()
+		} else if p.SlowStart != nil {
+			got = fmt.Sprint(p.SlowStart.Window.Seconds(), p.Ring.MinSize, p.Ring.MaxSize)
+		}
+		if !strings.HasSuffix(got, test.want) {
+			t.Errorf("%s %v: %s, want %s", test.name, test.value, got, test.want)
+		}
+	}
+}

@@ -182,7 +182,7 @@ var conversions = []struct {
 	{picker.PolicyEDF, new(roundrobinv3.RoundRobin), roundRobin, nil},
 	{picker.PolicyRoundRobin, nil, nil, unweighted},
 	{picker.PolicyRingHash, new(ringhashv3.RingHash), ringHash, ringHashJSON},
-	{picker.PolicyMaglev, new(maglevv3.Maglev), maglev, nil},
+	{picker.PolicyMaglev, new(maglevv3.Maglev), maglev, fromJSON[maglevv3.Maglev](maglev)},
 	{picker.PolicyLeastRequest, new(leastrequestv3.LeastRequest), leastRequest, fromJSON[leastrequestv3.LeastRequest](leastRequest)},
 	{picker.PolicyClientWRR, new(wrrv3.ClientSideWeightedRoundRobin), clientWRR, fromJSON[wrrv3.ClientSideWeightedRoundRobin](clientWRR)},
 	{picker.PolicyPickFirst, new(pickfirstv3.PickFirst), pickFirst, fromJSON[pickfirstv3.PickFirst](pickFirst)},

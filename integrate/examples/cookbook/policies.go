@@ -45,6 +45,14 @@ func RingHashByHeader() *clusterv3.Cluster {
 	}))
 }
 
+// RingHashSlowStart is RingHashByHeader with slow start.
+func RingHashSlowStart() *clusterv3.Cluster {
+	return withPolicy("ring_hash", typed("ring_hash_experimental", map[string]any{
+		"requestHashHeader": "x-user", "minRingSize": 1024, "maxRingSize": 4096,
+		"slow_start_config": map[string]any{"slow_start_window": "60s", "min_weight_percent": map[string]any{"value": 10}},
+	}))
+}
+
 // Maglev picks by the hash of the route's hash_policy, from a table.
 func Maglev() *clusterv3.Cluster {
 	return withPolicy("maglev", &maglevv3.Maglev{TableSize: wrapperspb.UInt64(65537)})

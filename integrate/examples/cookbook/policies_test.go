@@ -4,6 +4,7 @@
 package cookbook
 
 import (
+	"fmt"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -51,6 +52,25 @@ var policyRecipes = []recipe{
 		w.dial()
 		w.wantPolicy("ring_hash")
 		w.wantAffinity()
+	}},
+	{"RingHashSlowStart", "slow start", RingHashSlowStart(), func(w *world) {
+		w.dial()
+		w.wantAffinity()
+		w.endpoints(w.zone("eu-1", 0, 1, 2, 3, 4))
+		users := func() (n int) {
+			for user := range 200 {
+				if w.call(method, "x-user", fmt.Sprint("user-", user)).backend == 4 {
+					n++
+				}
+			}
+			return n
+		}
+		users() // connects it
+		first := users()
+		time.Sleep(time.Minute)
+		if last := users(); last < 20 || first < 1 || first > last/4 {
+			w.Errorf("the new backend has %d users at first, and %d after the window", first, last)
+		}
 	}},
 	{"Maglev", "ring_hash, maglev", Maglev(), func(w *world) { wantHashes(w, "maglev") }},
 	{"ClientWRR", "client_side_weighted_round_robin", ClientWRR(), func(w *world) {

@@ -172,6 +172,7 @@ func (e *endpoint) setState(to picker.Connectivity) {
 	was := e.Connectivity
 	e.count(-1)
 	e.Connectivity, e.StateSince = to, e.loc.leaf.rt.Now()
+	e.Cold = to == picker.TransientFailure || e.Cold && was != picker.Ready // its server may have restarted
 	e.loc.changed()
 	e.count(+1)
 	if to == picker.Ready {

@@ -213,6 +213,7 @@ type locality struct {
 //
 //	which endpoints there are            matchLocalities, matchEndpoints, reconciler.finish
 //	Connectivity, StateSince             endpoint.setState, onReady, resume, disconnect, takeOver
+//	Cold                                 reconciler.finish, endpoint.setState, takeObservations
 //	Ejected                              leaf.applyEjections, updateDetection, takeObservations
 //	the weight derived from reports      priority.updateWeights, leaf.updateWRR, takeObservations
 //

@@ -207,8 +207,10 @@ func (d *detail) endpoint(p *shownPriority, e *endpoint, cfg *picker.Endpoint, c
 	if o := e.observers.Load(); o != nil && o.calls != nil {
 		out.OK, out.FailedRPCs = o.calls.ok.Load(), o.calls.failed.Load()
 	}
-	if share.Weight > 0 && !p.policy.Hashes() { // A113 scales the weights of hash policies to large numbers
-		out.WeightFrom = explain.WeightSource(p.policy, &e.EndpointState, p.reported)
+	if share.Weight > 0 {
+		if !p.policy.Hashes() { // A113 scales the weights of hash policies to large numbers
+			out.WeightFrom = explain.WeightSource(p.policy, &e.EndpointState, p.reported)
+		}
 		out.SlowStart = explain.SlowStart(p.policy, &e.EndpointState, d.now)
 	}
 	// Other endpoints may just have less load at the moment, by their reports.

@@ -70,7 +70,7 @@ func (l *leafState) addObservers(e *endpoint) {
 
 // takeObservations takes over the observations of the endpoint that this endpoint replaces.
 func (e *endpoint) takeObservations(from *endpoint) {
-	e.Ejected, e.StateSince = from.Ejected, from.StateSince
+	e.Ejected, e.StateSince, e.Cold = from.Ejected, from.StateSince, from.Cold
 	e.loc.changed()
 	was := from.observers.Load()
 	if was == nil || was.host == nil && was.wrr == nil && was.calls == nil {

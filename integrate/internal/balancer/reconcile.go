@@ -24,6 +24,7 @@ type reconciler struct {
 	changed *[]*tally     // the cluster's, for new priorities
 	left    []oldEndpoint // without a place yet
 	open    []slot        // without an endpoint yet
+	started bool          // the leaf had endpoints before
 	moved   bool          // more than weights has changed, so that states must be counted again
 }
 
@@ -44,6 +45,10 @@ type slot struct {
 // cluster's list of tallies. It reports whether the states of endpoints must be counted again.
 func (l *leaf) reconcile(changes *eventlog.Changes, changed *[]*tally) (moved bool) {
 	m := reconciler{leaf: l.leafState, changes: changes, changed: changed}
+	for range l.endpoints {
+		m.started = true
+		break
+	}
 	m.matchPriorities(l)
 	m.finish()
 	return m.moved
@@ -228,7 +233,7 @@ func (m *reconciler) finish() {
 		var e *endpoint
 		if old := byAddr[keyOf(cfg)]; old == nil || old.taken {
 			e = newEndpoint(s.loc)
-			e.Draining = cfg.Health == picker.Draining
+			e.Draining, e.Cold = cfg.Health == picker.Draining, m.started
 			m.changes.EndpointsAdded++
 		} else {
 			e, old.taken = old.e, true

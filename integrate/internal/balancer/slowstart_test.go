@@ -69,3 +69,91 @@ func TestSlowStart(t *testing.T) {
 		})
 	}
 }
+
+// TestFadeIn: with policies that hash, slow start begins when an endpoint becomes READY that an update has
+// added, or that has failed before. Its part of the hashes that belong to it grows from a tenth to all of them
+// as time goes by. An endpoint that connects late because no RPC has needed it, or that reconnects without
+// having failed, has all of them at once.
+func TestFadeIn(t *testing.T) {
+	const n, window = 2000, 40 * time.Second
+	for name, policy := range map[string]picker.Policy{
+		"ring_hash": {Kind: picker.PolicyRingHash, Ring: &picker.RingPolicy{MinSize: 1000, MaxSize: 4096}},
+		"maglev":    {Kind: picker.PolicyMaglev, Ring: &picker.RingPolicy{MinSize: 1009}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				policy.Flat = true
+				policy.SlowStart = &picker.SlowStart{Window: window, Aggression: 1, MinWeightPercent: 10}
+				cluster := func(numbers ...int) *picker.Cluster {
+					c := clusterOf("c", prio(eps(numbers...)))
+					c.Leaves[0].Policy = policy
+					return c
+				}
+				b, cc := newTestLB(t, Config{})
+				owned := func(of int) (hashes []uint64) {
+					for i := range uint64(n) {
+						hash := i * 0x9e3779b97f4a7c15
+						if a, err := b.pickHash(hash); err == nil && a == addr(of).String() {
+							hashes = append(hashes, hash)
+						}
+					}
+					return hashes
+				}
+				connect := func(number int) {
+					t.Helper()
+					owned(number) // RPCs connect it
+					synctest.Wait()
+					cc.conn(t, number).to(ready)
+					b.flush()
+				}
+				b.set(configOf(cluster(1, 2, 3)))
+				third := 0
+				for number := 1; number <= 3; number++ {
+					connect(number)
+					third = len(owned(3))
+					kit.Pass(2 * window)
+				}
+				if got := len(owned(3)); got != third {
+					t.Errorf("an endpoint that connects late has %d hashes at first, then %d", third, got)
+				}
+
+				fades := func(what string, all []uint64) (grown []uint64) {
+					t.Helper()
+					since, share := time.Now(), 0.
+					for range 5 {
+						grown = owned(4)
+						age := float64(time.Since(since)) / float64(window)
+						if share = float64(len(grown)) / float64(len(all)); all != nil && (share < max(.06, age-.12) || share > max(.15, age+.08)) {
+							t.Errorf("%s: %v after it became READY the endpoint has %.2f of its hashes", what, time.Since(since), share)
+						}
+						kit.Pass(window / 4)
+					}
+					return grown
+				}
+				b.set(configOf(cluster(1, 2, 3, 4)))
+				connect(4)
+				first := len(owned(4))
+				all := fades("added", nil)
+				if ratio := float64(first) / float64(len(all)); ratio < .06 || ratio > .15 {
+					t.Errorf("an endpoint that was added has %.2f of its hashes at first, want 0.1", ratio)
+				}
+				c := cc.conn(t, 4)
+				c.to(idle)
+				connect(4)
+				if got := len(owned(4)); got != len(all) {
+					t.Errorf("an endpoint that reconnects has %d of its %d hashes", got, len(all))
+				}
+				c.to(failure)
+				kit.Pass(time.Second)
+				c.to(ready)
+				b.flush()
+				fades("failed", all)
+				b.lock()
+				if b.clusters["c"].slowStartTimer != nil {
+					t.Error("the timer runs though no endpoint warms up")
+				}
+				b.unlock()
+			})
+		})
+	}
+}

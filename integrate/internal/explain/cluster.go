@@ -176,7 +176,7 @@ func Brief(d time.Duration) string {
 // SlowStart returns the factor of slow start in an endpoint's weight, or 0 outside of slow
 // start.
 func SlowStart(p *picker.Policy, e *picker.EndpointState, now int64) float64 {
-	if p.SlowStart == nil || e.Connectivity != picker.Ready {
+	if p.SlowStart == nil || e.Connectivity != picker.Ready || p.Hashes() && !e.Cold {
 		return 0
 	}
 	if f := p.SlowStart.Factor(time.Duration(now - e.StateSince)); f < 1 {

@@ -69,7 +69,7 @@ func randomPolicy(rng *rand.Rand) picker.Policy {
 	default:
 		custom(string(needsAll))
 	}
-	if !p.Flat && p.Kind <= picker.PolicyRoundRobin && rng.IntN(4) == 0 {
+	if (p.Hashes() || !p.Flat && p.Kind <= picker.PolicyRoundRobin) && rng.IntN(4) == 0 {
 		p.SlowStart = &picker.SlowStart{Window: 5 * time.Second, Aggression: 1, MinWeightPercent: 10}
 	}
 	byZones(rng, &p)
