@@ -30,9 +30,9 @@ func TestAttach(t *testing.T) {
 	if err := json.Unmarshal([]byte(s.out), &d); err != nil || len(d.Channels) != 1 || d.Channels[0].Target != "xds:///orders" {
 		t.Errorf("the document is %+v (%v)", d, err)
 	}
-	s = wantCall(t, exitOK, []string{"attach", w.page.URL, "-count", "3", "-interval", "10ms"}, "xds:///orders", "READY endpoints=", "errors=0")
-	if n := strings.Count(s.out, "ConfigurationApplied"); n != 1 {
-		t.Errorf("three views tell %d times of the same event:\n%s", n, s.out)
+	s = wantCall(t, exitOK, []string{"attach", w.page.URL, "-count", "3", "-interval", "10ms"}, "xds:///orders READY", "2 of 2 READY", "25 %")
+	if n := strings.Count(s.out, "xds:///orders  READY"); n != 3 {
+		t.Errorf("%d views, want 3:\n%s", n, s.out)
 	}
 	if strings.Contains(s.out, "\x1b") {
 		t.Errorf("a file gets the control characters of a terminal: %q", s.out)
@@ -71,7 +71,7 @@ func TestAttachHandedOver(t *testing.T) {
 	defer page.Close()
 	view := []string{"attach", page.URL, "-once", "-interval", "10ms"}
 	wantCall(t, exitOK, view, "xds:///orders UNKNOWN", `note: The channel uses google.golang.org/grpc/xds, not xdslb: XDSLB_DISABLE has "ord*".`, "To switch to xdslb: take the pattern out.")
-	wantCall(t, exitOK, []string{"attach", page.URL, "-count", "1"}, "xds:///orders", "UNKNOWN handed_over_by=XDSLB_DISABLE")
+	wantCall(t, exitOK, []string{"attach", page.URL, "-count", "1"}, "xds:///orders UNKNOWN", "decided by: XDSLB_DISABLE=ord*")
 	d.Channels[0].Rollout.Malformed = true
 	wantCall(t, exitFinding, view, "ERROR: The channel uses google.golang.org/grpc/xds")
 }

@@ -7,12 +7,10 @@
 //	xdslb new -dns HOST:PORT        write a bootstrap and resources for a DNS name
 //	xdslb check                     check the bootstrap, its files and its servers
 //	xdslb attach ADDR [TARGET]      show the channels of a running process
-//	xdslb watch TARGET              open a channel and show it
 //	xdslb explain TARGET METHOD     show where an RPC would go, and why
 //	xdslb pick TARGET               make picks and show their distribution
 //	xdslb dump TARGET               print the resources of a target as JSON
 //	xdslb diff A B -target TARGET   compare the effect of two files of resources
-//	xdslb completion SHELL          print completion for bash, zsh or fish
 //	xdslb version                   print the versions of xdslb, gRPC and Go
 //	xdslb help [COMMAND]
 //
@@ -40,7 +38,7 @@
 //	flags.go       flags that commands share
 //	fetch.go       dump: resources of a control plane, without connections to endpoints
 //	remote.go      the status of a running process, by its debug page or by CSDS, with TLS
-//	new.go, check.go, attach.go, explain.go, pick.go, diff.go   commands; help, completion and version are in main.go
+//	new.go, check.go, attach.go, explain.go, pick.go, diff.go   commands; help and version are in main.go
 package main
 
 import (
@@ -90,11 +88,8 @@ type command struct {
 	flags func(e *env, fs *flag.FlagSet) func(args []string) (found bool, err error)
 }
 
-// commands returns the commands in the order of help. It is a function to avoid an initialization
-// cycle.
-func commands() []command {
-	return []command{newCommand, checkCommand, attachCommand, watchCommand, explainCommand, pickCommand, dumpCommand, diffCommand, completionCommand, versionCommand}
-}
+// commands are the commands in the order of help.
+var commands = []command{newCommand, checkCommand, attachCommand, explainCommand, pickCommand, dumpCommand, diffCommand, versionCommand}
 
 // usageError is an error in the arguments.
 type usageError string
@@ -142,7 +137,7 @@ func (e *env) choose(args []string) int {
 	if args[0] == "-version" || args[0] == "--version" {
 		args[0] = versionCommand.name
 	}
-	for _, c := range commands() {
+	for _, c := range commands {
 		if c.name == args[0] {
 			return e.runCommand(&c, args[1:])
 		}
@@ -223,7 +218,7 @@ func parse(fs *flag.FlagSet, args []string) (left []string, err error) {
 func (e *env) help(args []string) int {
 	if len(args) < 2 || strings.HasPrefix(args[1], "-") {
 		fmt.Fprint(e.stdout, "xdslb inspects xDS load balancing.\n\n")
-		for _, c := range commands() {
+		for _, c := range commands {
 			fmt.Fprintf(e.stdout, "  xdslb %-25s %s\n", c.name+" "+c.args, c.summary)
 		}
 		fmt.Fprint(e.stdout, "  xdslb help [COMMAND]            show the help of a command, with an example\n\n"+
@@ -233,7 +228,7 @@ func (e *env) help(args []string) int {
 		}
 		return exitOK
 	}
-	for _, c := range commands() {
+	for _, c := range commands {
 		if c.name == args[1] {
 			e.helpCommand(&c)
 			return exitOK
@@ -308,73 +303,4 @@ var versionCommand = command{
 			return false, nil
 		}
 	},
-}
-
-var completionCommand = command{
-	name: "completion", args: "SHELL", summary: "print completion for bash, zsh or fish",
-	about:   "Prints a script that completes commands and flags.",
-	example: "source <(xdslb completion bash)\nxdslb completion fish > ~/.config/fish/completions/xdslb.fish",
-}
-
-func init() { // avoids an initialization cycle with commands
-	completionCommand.flags = func(e *env, _ *flag.FlagSet) func([]string) (bool, error) {
-		return func(args []string) (bool, error) {
-			if err := want(args, "SHELL"); err != nil {
-				return false, err
-			}
-			print := map[string]func(){"bash": e.completeBash, "zsh": e.completeZsh, "fish": e.completeFish}[args[0]]
-			if print == nil {
-				return false, usageError(fmt.Sprintf("unsupported shell %q: use bash, zsh or fish", args[0]))
-			}
-			print()
-			return false, nil
-		}
-	}
-}
-
-// flagNames returns the flags of a command with their descriptions.
-func flagNames(c *command) (names, about []string) {
-	fs := newFlagSet(c, &env{})
-	c.flags(&env{}, fs)
-	fs.VisitAll(func(f *flag.Flag) {
-		_, text := flag.UnquoteUsage(f)
-		names, about = append(names, "-"+f.Name), append(about, strings.ReplaceAll(text, "'", ""))
-	})
-	return names, about
-}
-
-func commandNames() string {
-	var names []string
-	for _, c := range commands() {
-		names = append(names, c.name)
-	}
-	return strings.Join(append(names, "help"), " ")
-}
-
-func (e *env) completeBash() {
-	fmt.Fprintf(e.stdout, "_xdslb() {\n\tlocal words\n\tcase ${COMP_WORDS[1]} in\n")
-	for _, c := range commands() {
-		names, _ := flagNames(&c)
-		fmt.Fprintf(e.stdout, "\t%s) words='%s' ;;\n", c.name, strings.Join(names, " "))
-	}
-	fmt.Fprintf(e.stdout, "\tesac\n\tif ((COMP_CWORD == 1)) || [[ ${COMP_WORDS[1]} == help ]]; then words='%s'; fi\n", commandNames())
-	fmt.Fprint(e.stdout, "\tif [[ ${COMP_WORDS[1]} == completion ]] && ((COMP_CWORD == 2)); then words='bash zsh fish'; fi\n"+
-		"\tCOMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n}\ncomplete -o default -F _xdslb xdslb\n")
-}
-
-func (e *env) completeZsh() {
-	fmt.Fprint(e.stdout, "#compdef xdslb\nautoload -U +X bashcompinit && bashcompinit\n")
-	e.completeBash()
-}
-
-func (e *env) completeFish() {
-	for _, c := range commands() {
-		fmt.Fprintf(e.stdout, "complete -c xdslb -n __fish_use_subcommand -f -a %s -d '%s'\n", c.name, c.summary)
-		names, about := flagNames(&c)
-		for i, name := range names {
-			fmt.Fprintf(e.stdout, "complete -c xdslb -n '__fish_seen_subcommand_from %s' -o %s -d '%s'\n", c.name, strings.TrimPrefix(name, "-"), about[i])
-		}
-	}
-	fmt.Fprintf(e.stdout, "complete -c xdslb -n '__fish_seen_subcommand_from help' -f -a '%s'\n", commandNames())
-	fmt.Fprint(e.stdout, "complete -c xdslb -n '__fish_seen_subcommand_from completion' -f -a 'bash zsh fish'\n")
 }

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -53,8 +52,8 @@ func call(t testing.TB, args ...string) session {
 	e := &env{ctx: ctx, stdout: &out, stderr: &errors, now: time.Now}
 	s := session{code: e.run(args)}
 	s.out, s.errors = out.String(), errors.String()
-	// JSON, resources and a line for each event are as long as they are.
-	if all := strings.Join(args, " "); !strings.Contains(all, "json") && !strings.Contains(all, "-count") && len(args) > 0 && args[0] != "completion" && args[0] != "dump" {
+	// JSON and resources are as long as they are.
+	if all := strings.Join(args, " "); !strings.Contains(all, "json") && len(args) > 0 && args[0] != "dump" {
 		for line := range strings.Lines(s.out) {
 			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > statustext.Columns && strings.Contains(line[1:], " ") {
 				t.Errorf("xdslb %v prints %d columns: %s", args, n, line)
@@ -132,11 +131,10 @@ func TestUsage(t *testing.T) {
 		{[]string{"check", "-nothing"}, "-nothing"},
 		{[]string{"diff", file, file}, "missing flag: -target"},
 		{[]string{"attach", "x", "-interval", "0s"}, "-interval"},
-		{[]string{"completion", "csh"}, `unsupported shell "csh"`},
 	} {
 		wantCall(t, exitUsage, row.args, row.want)
 	}
-	for _, c := range commands() {
+	for _, c := range commands {
 		wantCall(t, exitOK, []string{"help", c.name}, "usage: xdslb "+c.name, "Example:", "xdslb "+c.name, "-o format")
 	}
 }
@@ -155,7 +153,6 @@ func TestTargets(t *testing.T) {
 	} {
 		wantCall(t, exitFinding, append(row.args, "-b", w.bootstrap), row.want)
 	}
-	wantCall(t, exitFinding, []string{"watch", "xds://unknown/x", "-count", "1", "-b", w.bootstrap}, `error="xdslb: bootstrap: Config.Bootstrap: $.authorities: `)
 }
 
 // TestPick: the histogram counts all picks, and failures are a finding.
@@ -216,8 +213,7 @@ func (w *world) open(t *testing.T) {
 	}
 }
 
-// TestOverlay: check validates the overlay; watch shows the effect of its patches, and explain applies
-// them to resources of a file too.
+// TestOverlay: check validates the overlay and shows the effect of its patches, and explain applies them to resources of a file too.
 func TestOverlay(t *testing.T) {
 	w := newWorld(t)
 	t.Setenv("GRPC_XDS_BOOTSTRAP", w.bootstrap)
@@ -234,12 +230,6 @@ func TestOverlay(t *testing.T) {
 	dump := wantCall(t, exitOK, []string{"dump", "orders"})
 	t.Setenv("XDSLB_OVERLAY", file)
 	wantCall(t, exitOK, []string{"check", "-offline"}, "ok   overlay: "+file+", patches: 3")
-	watch := wantCall(t, exitFinding, []string{"watch", "orders", "-once", "-interval", "10ms"})
-	for _, text := range []string{"patches[0]: changes Cluster orders", "patches[1]: skipped for Cluster orders: the patched", "patches[2]: matches no resource"} {
-		if !strings.Contains(strings.Join(strings.Fields(watch.out), " "), text) {
-			t.Errorf("watch lacks %q:\n%s", text, watch.out)
-		}
-	}
 	saved := filepath.Join(t.TempDir(), "orders.json")
 	kit.Must(t, os.WriteFile(saved, []byte(dump.out), 0o600))
 	wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add", "-f", saved}, "0 of 9 RPCs in flight", "Changed by the overlay: Cluster orders, by file "+file+": patches[0]")
@@ -253,7 +243,7 @@ func TestOverlay(t *testing.T) {
 	wantCall(t, exitUsage, []string{"check", "orders", "-offline"})
 }
 
-// TestControlPlane: check, dump, explain, pick and watch by a control plane.
+// TestControlPlane: check, dump, explain and pick by a control plane.
 func TestControlPlane(t *testing.T) {
 	w := newWorld(t)
 	wantCall(t, exitOK, []string{"check", "-timeout", "1m", "-b", w.bootstrap}, "ok   bootstrap: file", `node "node-1"`, "ok   xDS server "+w.control.Addr())
@@ -268,7 +258,6 @@ func TestControlPlane(t *testing.T) {
 	}
 	wantCall(t, exitOK, []string{"pick", "orders", "-n", "4000"}, "1000     25 %", "3000     75 %")
 	wantCall(t, exitOK, []string{"diff", saved, saved, "-target", "orders"}, "no difference", "2 kept, 0 closed, 0 opened")
-	wantCall(t, exitOK, []string{"watch", "orders", "-once", "-interval", "10ms"}, "xds:///orders  READY", "2 of 2 READY", "25 %", "eu/a", "ConfigurationApplied")
 
 	s := wantCall(t, exitFinding, []string{"dump", "nothing", "-timeout", "300ms"})
 	if !strings.Contains(s.out, "nothing") || !strings.Contains(s.errors, `Listener resource "nothing"`) {
@@ -286,83 +275,9 @@ func TestControlPlane(t *testing.T) {
 	wantCall(t, exitFinding, []string{"check"}, "FAIL bootstrap", "GRPC_XDS_BOOTSTRAP_CONFIG")
 }
 
-// TestRests: a channel has settled when picks know of each endpoint in use that is READY, and
-// none is about to connect.
-func TestRests(t *testing.T) {
-	now := time.Now()
-	long, just := now.Add(-time.Minute), now.Add(-time.Millisecond)
-	endpoint := func(state string, since time.Time, share float64) report.EndpointStatus {
-		return report.EndpointStatus{State: state, Since: since, Share: share}
-	}
-	ejected := endpoint("READY", just, 0)
-	ejected.Ejected = true
-	drains := endpoint("IDLE", time.Time{}, 0)
-	drains.Draining = true
-	awaited := endpoint("READY", just, 0)
-	awaited.Waits = .5
-	for _, row := range []struct {
-		name      string
-		since     time.Time
-		pending   bool
-		phase     string
-		endpoints []report.EndpointStatus
-		want      bool
-	}{
-		{"no configuration", time.Time{}, false, "serving", nil, false},
-		{"another configuration comes", long, true, "serving", nil, false},
-		{"trying", long, false, "trying", nil, false},
-		{"all have a share", just, false, "serving", []report.EndpointStatus{endpoint("READY", just, .25), endpoint("READY", just, .75)}, true},
-		{"one has none yet", long, false, "serving", []report.EndpointStatus{endpoint("READY", just, 1), endpoint("READY", just, 0)}, false},
-		{"one has none at all", long, false, "serving", []report.EndpointStatus{endpoint("READY", long, 1), endpoint("READY", long, 0)}, true},
-		{"one does not connect yet", just, false, "serving", []report.EndpointStatus{endpoint("READY", just, 1), endpoint("IDLE", time.Time{}, 0)}, false},
-		{"one does not connect at all", long, false, "serving", []report.EndpointStatus{endpoint("READY", just, 1), endpoint("IDLE", time.Time{}, 0)}, true},
-		{"one connects", long, false, "serving", []report.EndpointStatus{endpoint("READY", long, 1), endpoint("CONNECTING", long, 0)}, false},
-		{"one fails", just, false, "serving", []report.EndpointStatus{endpoint("READY", just, 1), endpoint("TRANSIENT_FAILURE", just, 0)}, true},
-		{"one is ejected", just, false, "serving", []report.EndpointStatus{endpoint("READY", just, 1), ejected}, true},
-		{"one drains", just, false, "serving", []report.EndpointStatus{endpoint("READY", just, 1), drains}, true},
-		{"RPCs wait for one", just, false, "serving", []report.EndpointStatus{endpoint("READY", just, .5), awaited}, true},
-		{"a priority that is not in use", just, false, "retired", []report.EndpointStatus{endpoint("READY", just, 0), endpoint("CONNECTING", just, 0)}, true},
-	} {
-		p := report.PriorityStatus{InUse: row.phase != "retired", Phase: row.phase, Localities: []report.LocalityStatus{{Endpoints: row.endpoints}}}
-		for i := range row.endpoints {
-			if row.endpoints[i].State == "CONNECTING" {
-				p.Endpoints.Connecting++
-			}
-		}
-		s := &report.TargetStatus{Since: row.since, Pending: row.pending, Clusters: []report.ClusterStatus{{Leaves: []report.LeafStatus{{Priorities: []report.PriorityStatus{p}}}}}}
-		if got := rests(s, now); got != row.want {
-			t.Errorf("%s: rests = %v, want %v", row.name, got, row.want)
-		}
-	}
-}
-
 func afterFirstLine(s string) string {
 	_, rest, _ := strings.Cut(s, "\n")
 	return rest
-}
-
-// TestCompletion: the scripts have all commands, and bash completes by its own.
-func TestCompletion(t *testing.T) {
-	for _, shell := range []string{"bash", "zsh", "fish"} {
-		s := wantCall(t, exitOK, []string{"completion", shell}, "xdslb", "timeout")
-		for _, c := range commands() {
-			if !strings.Contains(s.out, c.name) {
-				t.Errorf("%s does not complete %s", shell, c.name)
-			}
-		}
-	}
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("there is no bash")
-	}
-	script := call(t, "completion", "bash").out + `
-COMP_WORDS=(xdslb e) COMP_CWORD=1; _xdslb; echo "${COMPREPLY[@]}"
-COMP_WORDS=(xdslb attach -on) COMP_CWORD=2; _xdslb; echo "${COMPREPLY[@]}"
-COMP_WORDS=(xdslb completion f) COMP_CWORD=2; _xdslb; echo "${COMPREPLY[@]}"`
-	out, err := exec.Command(bash, "--norc", "-c", script).CombinedOutput()
-	if want := "explain\n-once\nfish\n"; err != nil || string(out) != want {
-		t.Errorf("bash completes %q, want %q (%v)", out, want, err)
-	}
 }
 
 // TestHostileNames: text from a process does not reach a terminal as control sequences.
@@ -410,7 +325,6 @@ func TestNoLog(t *testing.T) {
 	var logged bytes.Buffer
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
-	wantCall(t, exitFinding, []string{"watch", "orders", "-once", "-interval", "10ms", "-timeout", "1m", "-b", w.bootstrap}, "Rejected Cluster", "lbPolicy 99")
 	wantCall(t, exitOK, []string{"dump", "orders", "-b", w.bootstrap}, "NACKED")
 	if text := logged.String(); strings.Contains(text, "lbPolicy") {
 		t.Errorf("the log has %s", text)
