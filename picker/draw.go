@@ -18,6 +18,9 @@ const (
 	drawProbe                                  // of a host with room (bounds)
 	drawCandidate                              // sample 0 of a leastRequest; there are maxChoices
 	drawRoute     = drawCandidate + maxChoices // runtime_fraction of route 0; route i has drawRoute + i
+
+	drawLeave = 1<<64 - 1 // whether to leave the zone
+	drawZone  = 1<<64 - 2 // to which zone
 )
 
 // draw returns the random word of decision k: output k of splitmix64 (Steele, Lea and Flood,

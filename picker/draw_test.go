@@ -98,7 +98,8 @@ func TestDropCategory(t *testing.T) {
 func TestDrawIndependent(t *testing.T) {
 	const rounds, cells = 1 << 18, 64
 	pairs := [][2]uint64{{0, drawCluster}, {0, drawDrop}, {0, drawRoute}, {drawCluster, drawDrop}, {drawDrop, drawRoute}, {drawRoute, drawRoute + 1},
-		{0, drawCandidate}, {drawCandidate, drawCandidate + 1}, {drawCandidate + maxChoices - 1, drawRoute}, {0, drawHash}, {drawHash, drawProbe}, {drawProbe, drawCandidate}}
+		{0, drawCandidate}, {drawCandidate, drawCandidate + 1}, {drawCandidate + maxChoices - 1, drawRoute}, {0, drawHash}, {drawHash, drawProbe}, {drawProbe, drawCandidate},
+		{0, drawLeave}, {0, drawZone}, {drawLeave, drawZone}, {drawLeave, drawProbe}, {drawZone, drawHash}, {drawLeave, drawCandidate}, {drawRoute, drawZone}}
 	for _, p := range pairs {
 		rng := rand.New(rand.NewPCG(9, p[0]<<8|p[1]))
 		var counts [cells]float64

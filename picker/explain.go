@@ -191,15 +191,25 @@ func (g *ProbeGroup) odds() []float64 {
 	}
 	left := 1.
 	if v.silent != nil {
-		part := float64(len(v.silent.candidates)) / float64(len(odds))
-		add(v.silent, part)
-		left -= part
+		for i, p := range v.silent.odds() {
+			if c := &v.silent.candidates[i]; !c.endpoint.PushedBack() {
+				p *= float64(len(v.silent.candidates)) / float64(len(odds))
+				odds[at[c.index]] += p
+				left -= p
+			}
+		}
+	}
+	spent := v.spent.Load()
+	for i := range v.entries {
+		if v.entries[i].timing.isPushedBack(g.least.clock) {
+			spent |= 1 << i
+		}
 	}
 	if len(v.entries) == 0 {
 		add(g.least, left)
 	}
 	for first := range v.entries {
-		if i, part := v.best(first), left/float64(len(v.entries)); i >= 0 {
+		if i, part := v.best(first, spent), left/float64(len(v.entries)); i >= 0 {
 			odds[at[v.entries[i].index]] += part
 		} else {
 			add(g.least, part)

@@ -81,16 +81,25 @@ const (
 // derived from the random word r. O(1); does not allocate.
 func (l *leastLatency) pick(r uint64) int32 {
 	now := l.clock.now()
-	best := l.sample(r, 0)
-	if len(l.candidates) > compareAll {
-		if c := l.other(r, best); l.cost(c, now, true) < l.cost(best, now, true) {
-			best = c
-		}
-	} else {
-		best = l.unlessWorse(best, now, true)
-	}
+	best := l.choose(r, now)
 	best.endpoint.beginTimed(now)
 	return best.index
+}
+
+// choose is pick without counting the RPC. If it compares two samples and both are pushed back, it compares all.
+func (l *leastLatency) choose(r uint64, now int64) *candidate {
+	best := l.sample(r, 0)
+	if len(l.candidates) > compareAll {
+		c := l.other(r, best)
+		x, least := l.cost(c, now, true), l.cost(best, now, true)
+		if x < least {
+			best, least = c, x
+		}
+		if least < pushedBack {
+			return best
+		}
+	}
+	return l.unlessWorse(best, now, true)
 }
 
 // other returns a second sample for the random word r. Among equal weights it differs from the first.
@@ -153,12 +162,18 @@ func (l *leastLatency) odds() []float64 {
 	for i := range l.candidates {
 		costs[i] = float64(l.cost(&l.candidates[i], now, false))
 	}
+	var samples []float64
 	if n > compareAll {
-		return l.oddsOfTwo(costs)
+		samples = l.oddsOfTwo(costs)
+	} else {
+		samples = l.sampler.odds(1, costs)
 	}
 	odds := make([]float64, n)
-	for i, p := range l.sampler.odds(1, costs) {
-		best := l.unlessWorse(&l.candidates[i], now, false)
+	for i, p := range samples {
+		best := &l.candidates[i]
+		if n <= compareAll || costs[i] >= pushedBack {
+			best = l.unlessWorse(best, now, false)
+		}
 		odds[slices.IndexFunc(l.candidates, func(c candidate) bool { return c.endpoint == best.endpoint })] += p
 	}
 	return odds

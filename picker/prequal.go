@@ -184,12 +184,16 @@ func (g *ProbeGroup) pick(r uint64) int32 {
 	// The numbers of decisions of hash policies are unused here.
 	if v.silent != nil {
 		if x, _ := bits.Mul64(draw(r, drawHash), uint64(len(g.least.candidates))); x < uint64(len(v.silent.candidates)) {
-			return v.silent.pick(r)
+			now := v.silent.clock.now()
+			if c := v.silent.choose(r, now); c.endpoint.binding.timing.latestMean() != pushedBack {
+				c.endpoint.beginTimed(now)
+				return c.index
+			}
 		}
 	}
 	first, _ := bits.Mul64(draw(r, drawProbe), uint64(len(v.entries)))
 	for {
-		i := v.best(int(first))
+		i := v.best(int(first), v.spent.Load())
 		if i < 0 {
 			return g.least.pick(r)
 		}
@@ -205,14 +209,13 @@ func (g *ProbeGroup) pick(r uint64) int32 {
 	}
 }
 
-// best returns the index of the entry to pick by, or -1 without entries: the cold entry with
+// best returns the index of the entry to pick by, or -1 without entries that are not spent: the cold entry with
 // the least cost, or the entry with the least load if all are hot. Ties are broken uniformly,
 // since first is uniform. A single hot entry is not used, since it only indicates that other
 // endpoints are better.
-func (v *probeView) best(first int) int {
+func (v *probeView) best(first int, spent uint64) int {
 	cold, hot, left := -1, -1, 0
 	var cost, load float64
-	spent := v.spent.Load()
 	for k := range v.entries {
 		i := first + k
 		if i >= len(v.entries) {

@@ -6,6 +6,9 @@ package picker
 import (
 	"fmt"
 	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -31,15 +34,20 @@ func TestPushBack(t *testing.T) {
 				list[0].Begin()
 				list[0].PushBack(2 * time.Second)
 				list[0].FinishTimed(CallFailed)
+				silent := func(bool) {} // it answers no probes
 				if policy.Kind == PolicyPrequal {
 					pool := adopt(t, w, 0)
 					for _, e := range list {
 						pool.Answer(e, ProbeReport{InFlight: 1, Latency: 10 * time.Millisecond}, 0)
 					}
+					silent = func(is bool) { pool.SetSilent(list[0], is, 0) }
 				}
-				if s := w.playEvery(t, 5*time.Millisecond, 2*time.Second, takes); s[0] > 0 {
+				silent(true)
+				if s := w.playEvery(t, 5*time.Millisecond, 1990*time.Millisecond, takes); s[0] > 0 {
 					t.Errorf("its share is %.4f during the time, want 0", s[0])
 				}
+				silent(false)
+				w.time += 10 * time.Millisecond
 				if list[0].PushedBack() {
 					t.Error("it is kept out of choice after the time")
 				}
@@ -49,6 +57,18 @@ func TestPushBack(t *testing.T) {
 				if s := w.playEvery(t, 5*time.Millisecond, 60*time.Second, takes); s[0] < .15/float64(n) {
 					t.Errorf("its share is %.4f in the end, want about 1/%d", s[0], n)
 				}
+				for _, e := range list[1:] {
+					e.PushBack(20 * time.Second)
+				}
+				for i, e := range w.snapshot.ExplainCluster(bg, 0, 0).Endpoints {
+					if (i == 0) != (e.Share > .999999) || i > 0 && e.Share > 0 {
+						t.Errorf("endpoint %d is explained to have a share of %.4f while all but the first push back", i, e.Share)
+					}
+				}
+				if s := w.playEvery(t, 5*time.Millisecond, 15*time.Second, takes); s[0] < 1 {
+					t.Errorf("its share is %.4f while all others push back, want 1", s[0])
+				}
+				w.playEvery(t, 5*time.Millisecond, 60*time.Second, takes)
 				for _, e := range list {
 					e.PushBack(time.Minute)
 				}
@@ -82,5 +102,70 @@ func TestPushBackLonger(t *testing.T) {
 		t.Error("an endpoint that does not time RPCs is kept out of choice")
 	} else if e.PushBack(time.Second); e.PushedBack() {
 		t.Error("an endpoint that does not time RPCs is kept out of choice after a pushback")
+	}
+}
+
+// A pushback at the time of a renewal is not lost.
+func TestPushBackConcurrent(t *testing.T) {
+	const rounds = 20_000
+	list := make([]timing, rounds)
+	p := newPeers(nil, 2, 10*time.Second)
+	c := NewExactClock(func() int64 { return int64(time.Hour + 500*time.Millisecond) })
+	now, lost := int64(units(time.Hour)), 0
+	var round [2]atomic.Int64
+	meet := func(k, i int) {
+		round[k].Store(int64(i))
+		for round[1-k].Load() < int64(i) {
+			runtime.Gosched()
+		}
+	}
+	var renewals sync.WaitGroup
+	renewals.Go(func() {
+		for i := range list {
+			meet(0, i+1)
+			list[i].meanLatency(now, p)
+		}
+	})
+	for i := range list {
+		meet(1, i+1)
+		list[i].pushBack(now, time.Second)
+	}
+	renewals.Wait()
+	for i := range list {
+		if !list[i].isPushedBack(c) {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d pushbacks are lost", lost, rounds)
+	}
+}
+
+// A pushback that comes during a renewal, or is due before the next one, takes effect at its end.
+func TestPushBackDuringRenewal(t *testing.T) {
+	now := int64(units(time.Hour))
+	for _, decay := range []time.Duration{time.Second, time.Hour} { // renewals every 1 ms, 3.6 s
+		for _, during := range []bool{false, true} {
+			var e timing
+			p := newPeers(nil, 2, decay)
+			e.due.Store(renewing)
+			e.renew(now, p)
+			if during {
+				e.pushBack(now, time.Second)
+				e.pushBack(now, time.Millisecond)
+			}
+			if pushed := e.endRenewal(now + p.interval); pushed != during {
+				t.Errorf("decay %v: a renewal reports a pushback: %t, want %t", decay, pushed, during)
+			}
+			if !during {
+				e.pushBack(now, time.Second)
+			}
+			for after, want := range map[time.Duration]bool{0: true, 999 * time.Millisecond: true, 1001 * time.Millisecond: false} {
+				c := NewExactClock(func() int64 { return int64(time.Hour + after) })
+				if got := e.isPushedBack(c); got != want {
+					t.Errorf("decay %v, pushback during a renewal %t: kept out of choice after %v: %t, want %t", decay, during, after, got, want)
+				}
+			}
+		}
 	}
 }

@@ -44,7 +44,9 @@ type timing struct {
 	// explored is 1 plus the integral since an RPC was sent to explore the endpoint, until one has
 	// ended; otherwise 0. It and the fields after due are owned by the goroutine that renews the estimate.
 	explored float32
-	due      atomic.Int64 // when to renew the estimate; the goroutine that renews it sets it to renewing
+	// due is when to renew the estimate. The goroutine that renews it sets it to renewing, to which a pushback
+	// in that time adds its end.
+	due atomic.Int64
 
 	used           int64 // the last renewal that found an RPC in flight, or ended since the one before
 	at             int64 // time of the last renewal; 0 before the first
@@ -61,7 +63,7 @@ const (
 
 	failedOne = 1 << 32 // in results
 
-	renewing = math.MaxInt64
+	renewing = 1 << 62 // after all times
 
 	prior   = 2. // RPCs
 	penalty = 3. // RPCs per failed RPC
@@ -94,16 +96,35 @@ func (t *timing) end(now int64, r CallResult) {
 	}
 }
 
-// pushBack keeps the endpoint out of choice for d from time now on: until its estimate is due then, it
-// counts as pushedBack. d also counts as the latency of an RPC. It does nothing while another goroutine
-// renews the estimate, which takes a fraction of a microsecond.
+// pushBack keeps the endpoint out of choice for d from time now on, or for the rest of a longer time of an
+// earlier pushback: until its estimate is due then, it counts as pushedBack. d also counts as the latency
+// of an RPC. If another goroutine renews the estimate, that one ends its renewal with the pushback.
 func (t *timing) pushBack(now int64, d time.Duration) {
 	wait := int64(units(d))
 	t.sums.Add(uint64(wait) << inFlightBits)
-	due := t.due.Load()
-	if until := now + wait; due < until && t.due.CompareAndSwap(due, until) {
+	for until := now + wait; ; {
+		due := t.due.Load()
+		switch {
+		case due >= renewing+until || due >= until && due < renewing && t.latestMean() == pushedBack:
+			return
+		case t.due.CompareAndSwap(due, renewing+until):
+			if due < renewing {
+				t.endRenewal(until)
+			}
+			return
+		}
+	}
+}
+
+// endRenewal sets the time of the next renewal, or to the end of a pushback that has come during this one,
+// which it reports. The caller has set due to renewing.
+func (t *timing) endRenewal(next int64) (pushed bool) {
+	for due := int64(renewing); !t.due.CompareAndSwap(due, next); pushed = true {
+		due = t.due.Load()
+		next = due - renewing
 		t.latency.Store(math.Float32bits(pushedBack))
 	}
+	return pushed
 }
 
 // isPushedBack reports whether the endpoint is kept out of choice.
@@ -131,8 +152,7 @@ func (t *timing) renewIfDue(now int64, p *peers, pick bool) (explore bool) {
 	}
 	t.renew(now, p)
 	explore = pick && t.explores(now, p)
-	t.due.Store(now + p.interval)
-	return explore
+	return !t.endRenewal(now+p.interval) && explore
 }
 
 // explores reports whether the endpoint has been without RPCs for so long that one should be sent

@@ -126,7 +126,7 @@ func (in *zoned) leaves(r uint64) *timedZone {
 	if now >= z.due.Load() && z.evaluateIfDue(now, in.zone) {
 		return z.other(in.zone, r)
 	}
-	if p := own.leave.Load(); p > 0 && draw(r, drawProbe) < p {
+	if p := own.leave.Load(); p > 0 && draw(r, drawLeave) < p {
 		if other := z.other(in.zone, r); other.zoneLatency() < own.zoneLatency() {
 			return other
 		}
@@ -136,7 +136,7 @@ func (in *zoned) leaves(r uint64) *timedZone {
 
 // other draws one of the zones except i.
 func (z *zones) other(i int, r uint64) *timedZone {
-	k, _ := bits.Mul64(draw(r, drawHash), uint64(z.total-len(z.list[i].latency.candidates)))
+	k, _ := bits.Mul64(draw(r, drawZone), uint64(z.total-len(z.list[i].latency.candidates)))
 	for j := range z.list {
 		n := uint64(len(z.list[j].latency.candidates))
 		if j == i {

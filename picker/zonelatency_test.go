@@ -214,3 +214,30 @@ func TestLeavesZoneAllocs(t *testing.T) {
 		}
 	}
 }
+
+// Whether an RPC leaves its zone, and to which one, is independent of the answer with which Prequal begins.
+func TestLeavesZoneIndependent(t *testing.T) {
+	w := zonedWorld(prequal(), ZoneAware{Enabled: 1}, zone("a", 1, endpoints(0, 1)), zone("b", 1, endpoints(10, 1)), zone("c", 1, endpoints(20, 1)))
+	s, rng := w.build(t), newRand(1)
+	w.measured([]float64{30, 10, 10})
+	in := s.clusters.At(0).groups[0].zoned
+	const rounds, parts = 1 << 16, 8
+	odds, got := map[Result]float64{}, map[Result]int{}
+	for range rounds {
+		r, to := rng.Uint64(), int32(0)
+		if other := in.leaves(r); other != nil {
+			to = other.first
+		}
+		got[Result{Picked, to, 0, int32(draw(r, drawProbe) >> 61)}]++
+		got[Result{Picked, to, 1, int32(draw(r, drawHash) >> 61)}]++
+	}
+	for part := range int32(2 * parts) {
+		for to, p := range []float64{.5, .25, .25} {
+			to := int32(to)
+			odds[Result{Picked, to, part / parts, part % parts}] = p / parts / 2
+		}
+	}
+	if z := chiSquare(odds, got, 2*rounds); z > 5 {
+		t.Errorf("zones and answers are %.1f deviations away from independence: %v", z, got)
+	}
+}
