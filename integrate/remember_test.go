@@ -87,6 +87,11 @@ func TestStartWithoutControlPlane(t *testing.T) {
 							uris, problem = uris+s.URI, problem+s.SourceError
 						}
 					}
+					for _, r := range status.Resources {
+						if r.Server != uris {
+							t.Errorf("%s %q is from %q, want %q", r.Type, r.Name, r.Server, uris)
+						}
+					}
 					return uris, problem
 				}
 				uris, problem := used()
@@ -94,7 +99,7 @@ func TestStartWithoutControlPlane(t *testing.T) {
 					t.Errorf("server %q, problem %q", uris, problem)
 				}
 				if way == "remembered" {
-					book.WantOne(t, "ERROR", "source", "remembered 1h0m")
+					book.WantOne(t, "WARN", "source", "remembered 1h0m")
 				}
 				kit.Must(t, control.Restart())
 				for range 150 {

@@ -4,6 +4,7 @@
 package xds
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -22,7 +23,8 @@ type Source = sources.Source
 
 // A SourceStream connects a [Source] with a client. Names has the names that the client has subscribed to
 // by type URL, and Changed reports changes of them. Deliver sets the complete set of resources of a
-// type; a name that the set lacks does not exist. Fail reports an error; resources stay in use.
+// type; a name that the set lacks does not exist, unless the source uses Names, which did not return it yet. Fail
+// reports an error; resources stay in use.
 //
 // Experimental: the interface may change in a minor version.
 type SourceStream = sources.Stream
@@ -67,8 +69,11 @@ func (p *pool) sourceFailed(cfg *bootstrap.Server, err error) {
 	}
 	if before := stats.status.SourceErr; before == nil || before.Error() != err.Error() {
 		stats.status.SourceFailures++
-		const message = "xdslb: a source of resources failed, keeping the previous resources"
-		p.core.log.WriteState(of, message, p.core.line(slog.LevelError, message, about, nil))
+		message, level := "xdslb: a source of resources failed, keeping the previous resources", slog.LevelError
+		if l := slog.Leveler(nil); errors.As(err, &l) {
+			message, level = "xdslb: a source of resources has only earlier resources", l.Level()
+		}
+		p.core.log.WriteState(of, message, p.core.line(level, message, about, nil))
 	}
 	stats.status.SourceErr = err
 }

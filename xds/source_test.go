@@ -229,3 +229,48 @@ func TestSourceBootstrap(t *testing.T) {
 		}
 	}
 }
+
+// namedOnly is a source that delivers what the client has subscribed to, and nothing else.
+type namedOnly struct{ all []proto.Message }
+
+func (o namedOnly) Run(ctx context.Context, s *SourceStream) error {
+	for {
+		for _, typ := range []resource.Type{eds, cds, rds, lds} {
+			set := map[string]proto.Message{}
+			for _, r := range o.all {
+				if of, name := nameOf(r); of == typ && slices.Contains(s.Names(typ.URL()), name) {
+					set[name] = r
+				}
+			}
+			kit.Must(nil, s.Deliver(typ.URL(), set))
+		}
+		select {
+		case <-s.Changed():
+			time.Sleep(time.Millisecond)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// TestSourceNames: a source may deliver only the names that the client has subscribed to. A name that is
+// subscribed to later has no error before the source has delivered the next set.
+func TestSourceNames(t *testing.T) {
+	RegisterSource("named", func(string) (Source, error) {
+		return namedOnly{append(targetOf("a", 1), targetOf("b", 2)...)}, nil
+	})
+	bubble(t, func(t *testing.T) {
+		h := newClientHarness(t, Options{}, []string{`{"server_uri": "named:"}`}, "")
+		a := h.watch("a")
+		advance(time.Second)
+		b := h.watch("b")
+		advance(time.Second)
+		a.serves(t, "a", "a 1")
+		b.serves(t, "b", "b 2")
+		for _, w := range []*recorder{a, b} {
+			if got := w.got(); got.errs > 0 {
+				t.Errorf("%d errors: %v", got.errs, got.err)
+			}
+		}
+	})
+}

@@ -48,6 +48,7 @@ type source struct {
 	assignments map[portKey]*assignment
 	delivered   map[string]map[string]proto.Message // by type and name
 	pending     map[string][]string                 // by type: names of namespaces that have not been read
+	names       map[string][]string                 // by type, subscribed to
 	warned      map[string]string                   // by name
 }
 
@@ -68,7 +69,7 @@ func newSource(c clients, o options, warn func(name string, err error)) *source 
 		clients: c, options: o, warn: warn,
 		dirty: map[[2]string]bool{}, errs: map[string]error{}, wake: make(chan struct{}, 1),
 		namespaces: map[string]*watched{}, assignments: map[portKey]*assignment{},
-		delivered: map[string]map[string]proto.Message{}, pending: map[string][]string{}, warned: map[string]string{},
+		delivered: map[string]map[string]proto.Message{}, pending: map[string][]string{}, names: map[string][]string{}, warned: map[string]string{},
 	}
 }
 
@@ -257,10 +258,10 @@ func (s *source) publish(out stream) error {
 			s.warnOnce(name, err)
 		}
 		before, known := s.delivered[t]
-		if !known && len(pending) == len(names) || known && maps.Equal(before, resources) && slices.Equal(s.pending[t], pending) {
+		if !known && len(pending) == len(names) || known && maps.Equal(before, resources) && slices.Equal(s.pending[t], pending) && slices.Equal(s.names[t], names) {
 			continue
 		}
-		s.delivered[t], s.pending[t] = resources, pending
+		s.delivered[t], s.pending[t], s.names[t] = resources, pending, names
 		if err := out.Deliver(t, resources, pending...); err != nil {
 			return err
 		}

@@ -205,6 +205,12 @@ func TestDeliverChangesOnly(t *testing.T) {
 		if got := slices.Collect(maps.Keys(out.deliveries)); !slices.Equal(got, []string{endpointType}) {
 			t.Errorf("delivered %q, want only endpoints", got)
 		}
+		clear(out.deliveries)
+		out.subscribe(ordersGRPC, "nonsense")
+		after(time.Second)
+		if len(out.deliveries[listenerType]) != 1 {
+			t.Error("no delivery says that a name does not exist that was subscribed to late")
+		}
 	})
 }
 

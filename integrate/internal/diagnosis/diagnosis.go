@@ -118,7 +118,7 @@ func Find(s *report.TargetStatus) (list []Finding) {
 			bad("xDS server %s sent invalid resources, and their errors belong to no resource name: %s", x.URI, x.Rejected)
 		}
 		if x.InUse && x.SourceError != "" {
-			bad("%s failed, and its previous resources stay in use: %s", x.URI, x.SourceError)
+			bad("%s does not have its present resources, and earlier ones are in use: %s", x.URI, x.SourceError)
 		}
 		switch {
 		case !x.InUse || x.Connected || strings.Contains(s.Error, cmp.Or(x.Error, strconv.Quote(x.URI))):

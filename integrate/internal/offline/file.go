@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,8 +124,9 @@ func readSame(name string, want os.FileInfo) ([]byte, error) {
 	return text, err
 }
 
-// deliver delivers the resources. Previous ones that are gone are deleted after all changes have been
-// delivered, since these may end their use. With partial, the names that the resources lack may exist.
+// deliver delivers the resources, each type before those that refer to it, so that no name is missing in between. Previous
+// resources that are gone are deleted after all changes have been delivered, since these may end their use. With
+// partial, the names that the resources lack may exist.
 func (r *Resources) deliver(s *xds.SourceStream, previous *Resources, partial bool) error {
 	sets := [resource.NumTypes]map[string]proto.Message{}
 	gone := [resource.NumTypes]map[string]proto.Message{} // sets, and what is gone
@@ -150,7 +152,7 @@ func (r *Resources) deliver(s *xds.SourceStream, previous *Resources, partial bo
 		return err
 	}
 	for _, all := range [][resource.NumTypes]map[string]proto.Message{gone, sets} {
-		for t, set := range all {
+		for t, set := range slices.Backward(all[:]) {
 			url := resource.Type(t).URL()
 			var pending []string
 			if partial {

@@ -20,7 +20,10 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-func init() { RegisterFiles() }
+func init() {
+	RegisterFiles()
+	xds.KeepBytes()
+}
 
 // document is a resource file with a target svc at a port.
 func document(port int) string {
@@ -139,3 +142,51 @@ func TestFile(t *testing.T) {
 		}
 	})
 }
+
+// TestFileOrder: a changed file whose routes lead to a cluster that it adds has an error at no time, although thousands of
+// other clusters change, which takes a while.
+func TestFileOrder(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "resources.json")
+	write := func(cluster string) {
+		text := strings.ReplaceAll(strings.ReplaceAll(document(1), `"cluster": "svc"`, `"cluster": "`+cluster+`"`), `"cds": [{"name": "svc"`, `"cds": [{"name": "`+cluster+`"`)
+		text += `{"cds": [`
+		for i := range 1000 {
+			text += fmt.Sprintf(`{"name": "%s%d", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}},`, cluster, i)
+		}
+		kit.Must(t, os.WriteFile(name, []byte(strings.TrimSuffix(text, ",")+"]}"), 0o600))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		write("a")
+		cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [{"server_uri": "file://`+name+`"}]}`))
+		kit.Must(t, err)
+		c := xds.Acquire(cfg, xds.Options{Linger: -1, Logger: slog.New(slog.DiscardHandler)})
+		w := &clusterErrors{}
+		cancel := c.View(nil, "").Watch("svc", "svc", w)
+		for _, cluster := range []string{"b", "c"} {
+			time.Sleep(2 * time.Second)
+			write(cluster)
+		}
+		time.Sleep(2 * time.Second)
+		cancel()
+		c.Release()
+		time.Sleep(time.Minute) // its goroutines end
+		if w.last != "c" || len(w.errs) > 0 {
+			t.Errorf("cluster %q in use, errors %v", w.last, w.errs)
+		}
+	})
+}
+
+// clusterErrors is a watcher that records the errors of clusters.
+type clusterErrors struct {
+	last string
+	errs []error
+}
+
+func (w *clusterErrors) Update(c *picker.Config) {
+	w.last = c.Clusters[0].Name
+	if err := c.Clusters[0].Err; err != nil {
+		w.errs = append(w.errs, err)
+	}
+}
+
+func (w *clusterErrors) Error(err error) { w.errs = append(w.errs, err) }

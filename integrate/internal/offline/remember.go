@@ -47,7 +47,7 @@ func (r remembered) Run(ctx context.Context, s *xds.SourceStream) error {
 		if err := resources.deliver(s, nil, true); err != nil {
 			return err
 		}
-		s.Fail(fmt.Errorf("no server can be reached: the resources remembered %v ago are in use, from %s", time.Since(at).Round(time.Second), r.name))
+		s.Fail(ageError{fmt.Errorf("no server can be reached: the resources remembered %v ago are in use, from %s", time.Since(at).Round(time.Second), r.name)})
 		select {
 		case <-ctx.Done():
 			s.Fail(nil)
@@ -56,6 +56,12 @@ func (r remembered) Run(ctx context.Context, s *xds.SourceStream) error {
 		}
 	}
 }
+
+// ageError is the age of resources in use.
+type ageError struct{ error }
+
+// Level implements slog.Leveler.
+func (ageError) Level() slog.Level { return slog.LevelWarn }
 
 // read reads the file, unless it is a link, others may have written it, or it is too old.
 func (r remembered) read() (text []byte, at time.Time, err error) {
@@ -159,10 +165,11 @@ func (m *memory) write() error {
 	}
 	var list []json.RawMessage
 	for s := range m.client.Resources() {
-		if strings.HasPrefix(s.Server, Remembered) {
-			return nil
+		old := strings.HasPrefix(s.Server, Remembered)
+		if old && s.State == xds.Acked {
+			return nil // the server has not answered yet
 		}
-		if s.Raw == nil {
+		if old || s.Raw == nil {
 			continue
 		}
 		text, err := protojson.MarshalOptions{Resolver: LinkedTypes{}}.Marshal(s.Raw)

@@ -42,6 +42,8 @@ type typeState struct {
 	names   map[string]struct{}  // subscribed to
 	set     map[string]delivered // the latest
 	pending map[string]struct{}  // names that the set does not determine
+	told    map[string]struct{}  // names that Names has returned; nil before its first call
+	decided map[string]struct{}  // those before the set, which determines no later ones; nil for all names
 	ready   bool                 // there is a set
 	due     map[string]struct{}  // subscribed names that a response has to have
 }
@@ -52,11 +54,14 @@ type delivered struct {
 	resource *discoveryv3.Resource
 }
 
-// Names returns the sorted names of the resources of a type that the client has subscribed to.
+// Names returns the sorted names of the resources of a type that the client has subscribed to. After it was
+// called, a set that lacks a name says so only of the names that Names returned before.
 func (s *Stream) Names(typeURL string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.typeLocked(typeURL).names))
+	t := s.typeLocked(typeURL)
+	t.told = maps.Clone(t.names)
+	return slices.Sorted(maps.Keys(t.names))
 }
 
 // Changed returns a channel that receives a value after a change of Names. Changes before it is received
@@ -64,9 +69,9 @@ func (s *Stream) Names(typeURL string) []string {
 func (s *Stream) Changed() <-chan struct{} { return s.changed }
 
 // Deliver sets the complete set of resources of a type, by name. A resource of another name does not
-// exist, unless the name is pending: then the client waits for it, as for that of a server. Only the resources
-// that the client has subscribed to need to be in the set. Messages must not be modified after the call; the same message for a
-// name is not encoded again.
+// exist, unless the name is pending: then the client waits for it, as for that of a server. A source that uses Names
+// need only deliver the resources of these names. The resources that others refer to must be delivered before those. Messages must
+// not be modified after the call; the same message for a name is not encoded again.
 func (s *Stream) Deliver(typeURL string, resources map[string]proto.Message, pending ...string) error {
 	s.mu.Lock()
 	before := s.typeLocked(typeURL).set
@@ -90,7 +95,7 @@ func (s *Stream) Deliver(typeURL string, resources map[string]proto.Message, pen
 	t := s.typeLocked(typeURL)
 	before, open := t.set, t.pending
 	first := !t.ready
-	t.set, t.ready, t.pending = set, true, map[string]struct{}{}
+	t.set, t.ready, t.pending, t.decided = set, true, map[string]struct{}{}, t.told
 	for _, name := range pending {
 		t.pending[name] = struct{}{}
 	}
@@ -107,8 +112,8 @@ func (s *Stream) Deliver(typeURL string, resources map[string]proto.Message, pen
 	return nil
 }
 
-// Fail reports that the source cannot determine the present resources. The client logs the error, and its
-// status has it, until Fail is called with nil. Resources stay in use. Before the first set the client
+// Fail reports that the source cannot determine the present resources. The client logs the error, at level ERROR unless it
+// is an slog.Leveler with another level, and its status has it, until Fail is called with nil. Resources stay in use. Before the first set the client
 // uses the next server of the bootstrap, so Fail ends the stream then, and Run should return.
 func (s *Stream) Fail(err error) {
 	s.mu.Lock()
@@ -161,6 +166,9 @@ func (s *Stream) responseLocked() *discoveryv3.DeltaDiscoveryResponse {
 			for _, name := range slices.Sorted(maps.Keys(t.due)) {
 				found, ok := t.set[name]
 				_, wait := t.pending[name]
+				if _, decided := t.decided[name]; t.decided != nil && !decided {
+					wait = true
+				}
 				switch {
 				case ok && !deletions:
 					resp.Resources = append(resp.Resources, found.resource)
