@@ -30,177 +30,121 @@ const prefix, stockPrefix = "xdslb.", "grpc."
 // Metrics that grpc-go has under the same name with grpc. instead of xdslb. (A78, A91, and the
 // documentation of grpc-go's metrics). Types, units and labels are the same.
 var (
-	Connected = define(Gauge, estats.MetricDescriptor{
-		Name: "xdslb.xds_client.connected", Unit: "{connected}", Labels: []string{target, server},
-		Description: "1 if the XdsClient has a working ADS stream to the server, else 0.",
-	}).least().stock()
-	Resources = define(Gauge, estats.MetricDescriptor{
-		Name: "xdslb.xds_client.resources", Unit: "{resource}", Labels: []string{target, authority, state, typ},
-		Description: "Resources of the XdsClient, by state.",
-	}).stock()
-	ServerFailure = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.xds_client.server_failure", Unit: "{failure}", Labels: []string{target, server},
-		Description: "Failures of a working server: it became unreachable, or ended a stream without a response.",
-	}).stock()
-	UpdatesValid = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.xds_client.resource_updates_valid", Unit: "{resource}", Labels: []string{target, server, typ},
-		Description: "Valid resources received, including unchanged ones.",
-	}).stock()
-	UpdatesInvalid = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.xds_client.resource_updates_invalid", Unit: "{resource}", Labels: []string{target, server, typ},
-		Description: "Invalid resources received.",
-	}).stock()
+	Connected = gauge("xdslb.xds_client.connected", "{connected}",
+		"1 if the XdsClient has a working ADS stream to the server, else 0.", target, server).least().stock()
+	Resources = gauge("xdslb.xds_client.resources", "{resource}",
+		"Resources of the XdsClient, by state.", target, authority, state, typ).stock()
+	ServerFailure = counter("xdslb.xds_client.server_failure", "{failure}",
+		"Failures of a working server: it became unreachable, or ended a stream without a response.", target, server).stock()
+	UpdatesValid = counter("xdslb.xds_client.resource_updates_valid", "{resource}",
+		"Valid resources received, including unchanged ones.", target, server, typ).stock()
+	UpdatesInvalid = counter("xdslb.xds_client.resource_updates_invalid", "{resource}",
+		"Invalid resources received.", target, server, typ).stock()
 
-	WRRFallback = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.lb.wrr.rr_fallback", Unit: "{update}", Labels: []string{target}, OptionalLabels: []string{locality, backend},
-		Description: "Weight updates with fewer than two usable weights, so that all endpoints got the same share.",
-	}).stock()
-	WRRNotYetUsable = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.lb.wrr.endpoint_weight_not_yet_usable", Unit: "{endpoint}", Labels: []string{target}, OptionalLabels: []string{locality, backend},
-		Description: "Endpoints without a report, or in their blackout period, counted at each weight update.",
-	}).stock()
-	WRRStale = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.lb.wrr.endpoint_weight_stale", Unit: "{endpoint}", Labels: []string{target}, OptionalLabels: []string{locality, backend},
-		Description: "Endpoints whose latest report has expired, counted at each weight update.",
-	}).stock()
-	WRRWeights = define(Histogram, estats.MetricDescriptor{
-		Name: "xdslb.lb.wrr.endpoint_weights", Unit: "{endpoint}", Labels: []string{target}, OptionalLabels: []string{locality, backend},
-		Description: "Endpoint weights at each weight update; 0 if the weight is not usable.",
-	}).stock()
+	WRRFallback = wrr(Count, "xdslb.lb.wrr.rr_fallback", "{update}",
+		"Weight updates with fewer than two usable weights, so that all endpoints got the same share.").stock()
+	WRRNotYetUsable = wrr(Count, "xdslb.lb.wrr.endpoint_weight_not_yet_usable", "{endpoint}",
+		"Endpoints without a report, or in their blackout period, counted at each weight update.").stock()
+	WRRStale = wrr(Count, "xdslb.lb.wrr.endpoint_weight_stale", "{endpoint}",
+		"Endpoints whose latest report has expired, counted at each weight update.").stock()
+	WRRWeights = wrr(Histogram, "xdslb.lb.wrr.endpoint_weights", "{endpoint}",
+		"Endpoint weights at each weight update; 0 if the weight is not usable.").stock()
 
-	EjectionsEnforced = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.lb.outlier_detection.ejections_enforced", Unit: "{ejection}", Labels: []string{target, method},
-		Description: "Endpoints ejected by outlier detection.",
-	}).stock()
-	EjectionsUnenforced = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.lb.outlier_detection.ejections_unenforced", Unit: "{ejection}", Labels: []string{target, method, unenforce},
-		Description: "Outliers that were not ejected because of the maximum ejection or the enforcement percentage.",
-	}).stock()
+	EjectionsEnforced = counter("xdslb.lb.outlier_detection.ejections_enforced", "{ejection}",
+		"Endpoints ejected by outlier detection.", target, method).stock()
+	EjectionsUnenforced = counter("xdslb.lb.outlier_detection.ejections_unenforced", "{ejection}",
+		"Outliers that were not ejected because of the maximum ejection or the enforcement percentage.", target, method, unenforce).stock()
 )
 
 // Metrics of the control plane connection.
 var (
-	NACKs = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.xds_client.nacks", Unit: "{response}", Labels: []string{server, typ},
-		Description: "Rejected responses.",
-	})
-	Messages = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.xds_client.messages", Unit: "{message}", Labels: []string{server, typ},
-		Description: "ADS responses received.",
-	})
-	Bytes = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.xds_client.received_size", Unit: "By", Labels: []string{server, typ},
-		Description: "Size of the ADS responses received, as protobuf.",
-	})
-	Requests = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.xds_client.requests", Unit: "{message}", Labels: []string{server, typ},
-		Description: "ADS requests sent, including ACKs and NACKs.",
-	})
-	Streams = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.xds_client.streams", Unit: "{stream}", Labels: []string{server},
-		Description: "ADS streams opened.",
-	})
-	SourceFailure = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.xds_client.source_failure", Unit: "{failure}", Labels: []string{server},
-		Description: "Failures of a source such as a resource file, whose previous resources stay in use.",
-	})
-	ResourceAge = define(Gauge, estats.MetricDescriptor{
-		Name: "xdslb.xds_client.resource_age", Unit: "s", Labels: []string{typ, "xdslb.resource_name"},
-		Description: "Time since the content of the resource in force arrived.",
-	}).greatest()
-	ConfigurationLatency = define(Histogram, estats.MetricDescriptor{
-		Name: "xdslb.xds_client.configuration_latency", Unit: "s", Labels: []string{target}, Bounds: seconds,
-		Description: "Time from the arrival of an ADS response until RPCs use it.",
-	})
+	NACKs = counter("xdslb.xds_client.nacks", "{response}",
+		"Rejected responses.", server, typ)
+	Messages = counter("xdslb.xds_client.messages", "{message}",
+		"ADS responses received.", server, typ)
+	Bytes = counter("xdslb.xds_client.received_size", "By",
+		"Size of the ADS responses received, as protobuf.", server, typ)
+	Requests = counter("xdslb.xds_client.requests", "{message}",
+		"ADS requests sent, including ACKs and NACKs.", server, typ)
+	Streams = counter("xdslb.xds_client.streams", "{stream}",
+		"ADS streams opened.", server)
+	SourceFailure = counter("xdslb.xds_client.source_failure", "{failure}",
+		"Failures of a source such as a resource file, whose previous resources stay in use.", server)
+	ResourceAge = gauge("xdslb.xds_client.resource_age", "s",
+		"Time since the content of the resource in force arrived.", typ, "xdslb.resource_name").greatest()
+	ConfigurationLatency = duration("xdslb.xds_client.configuration_latency",
+		"Time from the arrival of an ADS response until RPCs use it.", target)
 )
 
 // Metrics of load balancing.
 var (
-	Picks = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.lb.picks", Unit: "{pick}", Labels: []string{backend, locality},
-		Description: "RPC attempts sent to a locality.",
-	})
-	Drops = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.lb.drops", Unit: "{call}", Labels: []string{backend, "xdslb.drop_category"},
-		Description: "RPCs dropped by the control plane's drop categories.",
-	})
-	BreakerRejections = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.lb.breaker_rejections", Unit: "{call}", Labels: []string{backend},
-		Description: "RPCs rejected by a circuit breaker.",
-	})
-	BreakerInFlight = define(Gauge, estats.MetricDescriptor{
-		Name: "xdslb.lb.breaker_in_flight", Unit: "{attempt}", Labels: []string{backend, "xdslb.eds_service"},
-		Description: "RPC attempts in flight, as counted by a circuit breaker. Clusters whose max_requests is 4294967295 have none, unless a retry budget or bounded loads need it.",
-	})
-	NoRoute = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.lb.no_route", Unit: "{call}", Labels: []string{target},
-		Description: "RPCs that no route matched.",
-	})
-	PriorityChanges = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.lb.priority_changes", Unit: "{change}", Labels: []string{target, backend, "xdslb.direction"},
-		Description: "Failovers of a cluster to a lower priority (direction down), and returns to a higher one (up).",
-	})
-	Priority = define(Gauge, estats.MetricDescriptor{
-		Name: "xdslb.lb.priority", Unit: "{priority}", Labels: []string{target, backend},
-		Description: "The active priority; 0 is the highest, -1 means none.",
-	}).greatest()
-	Endpoints = define(Gauge, estats.MetricDescriptor{
-		Name: "xdslb.lb.endpoints", Unit: "{endpoint}", Labels: []string{target, backend, "xdslb.state"},
-		Description: "Endpoints by connection state, including excluded ones.",
-	})
-	EndpointsExcluded = define(Gauge, estats.MetricDescriptor{
-		Name: "xdslb.lb.endpoints_excluded", Unit: "{endpoint}", Labels: []string{target, backend, "xdslb.reason"},
-		Description: "Endpoints that get no RPCs regardless of their connection, by the first reason: draining, ejected, priority, subset.",
-	})
-	ConnectionsLost = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.lb.connections_lost", Unit: "{disconnection}", Labels: []string{target, backend},
-		Description: "READY connections that were lost.",
-	})
-	ConnectionsFailed = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.lb.connections_failed", Unit: "{attempt}", Labels: []string{target, backend},
-		Description: "Failed connection attempts.",
-	})
-	PublicationDuration = define(Histogram, estats.MetricDescriptor{
-		Name: "xdslb.lb.publication_duration", Unit: "s", Labels: []string{target}, Bounds: seconds,
-		Description: "Duration of publishing a snapshot.",
-	})
+	Picks = counter("xdslb.lb.picks", "{pick}",
+		"RPC attempts sent to a locality.", backend, locality)
+	Drops = counter("xdslb.lb.drops", "{call}",
+		"RPCs dropped by the control plane's drop categories.", backend, "xdslb.drop_category")
+	BreakerRejections = counter("xdslb.lb.breaker_rejections", "{call}",
+		"RPCs rejected by a circuit breaker.", backend)
+	BreakerInFlight = gauge("xdslb.lb.breaker_in_flight", "{attempt}",
+		"RPC attempts in flight, as counted by a circuit breaker. Clusters whose max_requests is 4294967295 have none, unless a retry budget or bounded loads need it.", backend, "xdslb.eds_service")
+	NoRoute = counter("xdslb.lb.no_route", "{call}",
+		"RPCs that no route matched.", target)
+	PriorityChanges = counter("xdslb.lb.priority_changes", "{change}",
+		"Failovers of a cluster to a lower priority (direction down), and returns to a higher one (up).", target, backend, "xdslb.direction")
+	Priority = gauge("xdslb.lb.priority", "{priority}",
+		"The active priority; 0 is the highest, -1 means none.", target, backend).greatest()
+	Endpoints = gauge("xdslb.lb.endpoints", "{endpoint}",
+		"Endpoints by connection state, including excluded ones.", target, backend, "xdslb.state")
+	EndpointsExcluded = gauge("xdslb.lb.endpoints_excluded", "{endpoint}",
+		"Endpoints that get no RPCs regardless of their connection, by the first reason: draining, ejected, priority, subset.", target, backend, "xdslb.reason")
+	ConnectionsLost = counter("xdslb.lb.connections_lost", "{disconnection}",
+		"READY connections that were lost.", target, backend)
+	ConnectionsFailed = counter("xdslb.lb.connections_failed", "{attempt}",
+		"Failed connection attempts.", target, backend)
+	PublicationDuration = duration("xdslb.lb.publication_duration",
+		"Duration of publishing a snapshot.", target)
 )
 
 // Metrics of channels and their interceptors.
 var (
-	Retries = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.client.retries", Unit: "{attempt}", Labels: []string{target},
-		Description: "Further attempts made by the interceptors.",
-	})
-	Hedges = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.client.hedges", Unit: "{attempt}", Labels: []string{target},
-		Description: "Retries made while other attempts were in flight.",
-	})
-	RetryRejections = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.client.retry_rejections", Unit: "{attempt}", Labels: []string{target, "xdslb.reason"},
-		Description: "Retries and hedges suppressed by a budget or by throttling.",
-	})
-	Channels = define(Gauge, estats.MetricDescriptor{
-		Name: "xdslb.client.channels", Unit: "{channel}", Labels: []string{target},
-		Description: "Channels of the target that are not idle.",
-	})
-	RollbackLosses = define(Gauge, estats.MetricDescriptor{
-		Name: "xdslb.client.rollback_losses", Unit: "{feature}", Labels: []string{target},
-		Description: "Features in use with which RPCs of the target would fail after a roll-back to google.golang.org/grpc/xds.",
-	}).greatest()
-	HandedOver = define(Gauge, estats.MetricDescriptor{
-		Name: "xdslb.client.channels_handed_over", Unit: "{channel}", Labels: []string{target, "xdslb.variable"},
-		Description: "Channels of the target that use google.golang.org/grpc/xds because of an environment variable, by variable.",
-	})
-	NotHandedOver = define(Gauge, estats.MetricDescriptor{
-		Name: "xdslb.client.channels_not_handed_over", Unit: "{channel}", Labels: []string{target, "xdslb.variable"},
-		Description: "Channels of the target for which an environment variable selects google.golang.org/grpc/xds, which cannot serve them, by variable.",
-	})
-	MissingInterceptors = define(Gauge, estats.MetricDescriptor{
-		Name: "xdslb.client.channels_without_interceptors", Unit: "{channel}", Labels: []string{target},
-		Description: "Channels that need xdslb's interceptors to apply their configuration, and lack them.",
-	})
+	Retries = counter("xdslb.client.retries", "{attempt}",
+		"Further attempts made by the interceptors.", target)
+	Hedges = counter("xdslb.client.hedges", "{attempt}",
+		"Retries made while other attempts were in flight.", target)
+	RetryRejections = counter("xdslb.client.retry_rejections", "{attempt}",
+		"Retries and hedges suppressed by a budget or by throttling.", target, "xdslb.reason")
+	Channels = gauge("xdslb.client.channels", "{channel}",
+		"Channels of the target that are not idle.", target)
+	RollbackLosses = gauge("xdslb.client.rollback_losses", "{feature}",
+		"Features in use with which RPCs of the target would fail after a roll-back to google.golang.org/grpc/xds.", target).greatest()
+	HandedOver = gauge("xdslb.client.channels_handed_over", "{channel}",
+		"Channels of the target that use google.golang.org/grpc/xds because of an environment variable, by variable.", target, "xdslb.variable")
+	NotHandedOver = gauge("xdslb.client.channels_not_handed_over", "{channel}",
+		"Channels of the target for which an environment variable selects google.golang.org/grpc/xds, which cannot serve them, by variable.", target, "xdslb.variable")
+	MissingInterceptors = gauge("xdslb.client.channels_without_interceptors", "{channel}",
+		"Channels that need xdslb's interceptors to apply their configuration, and lack them.", target)
 )
+
+// gauge defines a gauge.
+func gauge(name, unit, description string, labels ...string) *Metric {
+	return define(Gauge, estats.MetricDescriptor{Name: name, Unit: unit, Description: description, Labels: labels})
+}
+
+// counter defines a counter.
+func counter(name, unit, description string, labels ...string) *Metric {
+	return define(Count, estats.MetricDescriptor{Name: name, Unit: unit, Description: description, Labels: labels})
+}
+
+// duration defines a histogram of durations.
+func duration(name, description string, labels ...string) *Metric {
+	return define(Histogram, estats.MetricDescriptor{Name: name, Unit: "s", Description: description, Labels: labels, Bounds: seconds})
+}
+
+// wrr defines a metric of client-side weighted round robin, with the labels of A78.
+func wrr(t estats.MetricType, name, unit, description string) *Metric {
+	return define(t, estats.MetricDescriptor{
+		Name: name, Unit: unit, Description: description, Labels: []string{target}, OptionalLabels: []string{locality, backend},
+	})
+}
 
 // seconds are the bounds of histograms of durations, from 10 µs to a minute.
 var seconds = []float64{1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
