@@ -63,14 +63,19 @@ type Patch struct {
 // Differences returns the features in use that stock rejects, lacks or handles differently, those
 // that lose RPCs first. O(routes + clusters + endpoints + resources).
 func Differences(in *Input) (list []report.StockDifference) {
-	if in.Getenv == nil {
-		in.Getenv = os.Getenv
+	all := *in
+	if all.Getenv == nil {
+		all.Getenv = os.Getenv
+	}
+	if all.Config == nil {
+		all.Config = &picker.Config{}
 	}
 	for _, loses := range []bool{true, false} {
 		for i := range rows {
 			if r := &rows[i]; r.loses == loses {
-				if where, found := r.find(in); found {
-					list = append(list, report.StockDifference{LosesRPCs: loses, Feature: r.feature, Where: where, Effect: r.effect, Remedy: r.remedy})
+				var at places
+				if r.find(&all, &at); at.found {
+					list = append(list, report.StockDifference{LosesRPCs: loses, Feature: r.feature, Where: at.texts(), Effect: r.effect, Remedy: r.remedy})
 				}
 			}
 		}
@@ -93,11 +98,12 @@ func (in *Input) enabled(variable string) bool {
 	return strings.EqualFold(in.Getenv(variable), "true")
 }
 
-// places collects the users of a feature, each once.
+// places collects the users of a feature, each once. A feature of the channel has no users.
 type places struct {
-	list []string
-	more int
-	seen map[string]bool
+	found bool
+	list  []string
+	more  int
+	seen  map[string]bool
 }
 
 // maxPlaces is the maximum number of users that are listed.
@@ -110,7 +116,7 @@ func (p *places) add(place string) {
 	if p.seen == nil {
 		p.seen = map[string]bool{}
 	}
-	p.seen[place] = true
+	p.found, p.seen[place] = true, true
 	if len(p.list) == maxPlaces {
 		p.more++
 		return
@@ -118,50 +124,42 @@ func (p *places) add(place string) {
 	p.list = append(p.list, place)
 }
 
-func (p *places) result() ([]string, bool) {
+func (p *places) texts() []string {
 	if p.more > 0 {
-		p.list = append(p.list, fmt.Sprintf("and %d more", p.more))
+		return append(p.list, fmt.Sprintf("and %d more", p.more))
 	}
-	return p.list, len(p.list) > 0
+	return p.list
 }
 
-// finder finds a feature, and its users unless the feature belongs to the channel.
-type finder func(in *Input) (where []string, found bool)
+// finder finds a feature. The configuration of in is not nil.
+type finder func(in *Input, at *places)
 
 // channel finds a feature of the channel.
 func channel(has func(in *Input) bool) finder {
-	return func(in *Input) ([]string, bool) { return nil, has(in) }
+	return func(in *Input, at *places) { at.found = has(in) }
 }
 
 // byLeaf finds a feature of clusters with endpoints.
 func byLeaf(has func(in *Input, l *picker.Leaf) bool) finder {
-	return func(in *Input) ([]string, bool) {
-		var at places
-		if in.Config != nil {
-			for _, c := range in.Config.Clusters {
-				for i := range c.Leaves {
-					if l := &c.Leaves[i]; has(in, l) {
-						at.add("Cluster " + l.Name)
-					}
+	return func(in *Input, at *places) {
+		for _, c := range in.Config.Clusters {
+			for i := range c.Leaves {
+				if l := &c.Leaves[i]; has(in, l) {
+					at.add("Cluster " + l.Name)
 				}
 			}
 		}
-		return at.result()
 	}
 }
 
 // byRoute finds a feature of routes.
 func byRoute(has func(in *Input, r *picker.Route) bool) finder {
-	return func(in *Input) ([]string, bool) {
-		var at places
-		if in.Config != nil {
-			for i := range in.Config.Routes {
-				if r := &in.Config.Routes[i]; has(in, r) {
-					at.add(routeName(i, r))
-				}
+	return func(in *Input, at *places) {
+		for i := range in.Config.Routes {
+			if r := &in.Config.Routes[i]; has(in, r) {
+				at.add(routeName(i, r))
 			}
 		}
-		return at.result()
 	}
 }
 
@@ -174,8 +172,7 @@ func routeName(i int, r *picker.Route) string {
 
 // byRejection finds resources of a type that stock rejects.
 func byRejection(t resource.Type) finder {
-	return func(in *Input) ([]string, bool) {
-		var at places
+	return func(in *Input, at *places) {
 		for i := range in.Resources {
 			if r := &in.Resources[i]; r.Type == t {
 				for _, why := range r.RejectedByStock {
@@ -183,24 +180,19 @@ func byRejection(t resource.Type) finder {
 				}
 			}
 		}
-		return at.result()
 	}
 }
 
 // rejected reports whether stock rejects a resource.
 func (in *Input) rejected(t resource.Type, name string) bool {
-	for i := range in.Resources {
-		if r := &in.Resources[i]; r.Type == t && (name == "" || r.Name == name) && len(r.RejectedByStock) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(in.Resources, func(r xds.ResourceStatus) bool {
+		return r.Type == t && (name == "" || r.Name == name) && len(r.RejectedByStock) > 0
+	})
 }
 
 // byPatch finds patches in force.
 func byPatch(has func(p *Patch) bool) finder {
-	return func(in *Input) ([]string, bool) {
-		var at places
+	return func(in *Input, at *places) {
 		for i := range in.Patches {
 			if p := &in.Patches[i]; has(p) {
 				for _, name := range p.Changed {
@@ -208,7 +200,6 @@ func byPatch(has func(p *Patch) bool) finder {
 				}
 			}
 		}
-		return at.result()
 	}
 }
 

@@ -60,7 +60,7 @@ var rows = []row{
 	},
 	{
 		true, "an overlay that changes how clusters find their endpoints", "it does not apply the patches, so RPCs may have no endpoints",
-		"have the control plane send the patched clusters", byPatch(func(p *Patch) bool { return discovers(p) }),
+		"have the control plane send the patched clusters", byPatch(discovers),
 	},
 	{
 		true, "several targets behind an agent that accepts one stream", "it opens a stream for each target, which displace each other: RPCs of all targets but one fail",
@@ -225,11 +225,7 @@ func lacks(p *picker.Policy) bool { return !p.Kind.Traits().Stock || p.Subset > 
 
 // missingChildren finds Clusters that the control plane does not send, or that are invalid, and that are
 // children of an aggregate cluster: routes do not name them.
-func missingChildren(in *Input) ([]string, bool) {
-	var at places
-	if in.Config == nil {
-		return nil, false
-	}
+func missingChildren(in *Input, at *places) {
 	named, aggregates := map[string]bool{in.Options.LocalCluster: true}, false
 	for _, c := range in.Config.Clusters {
 		named[c.Name] = true
@@ -242,16 +238,14 @@ func missingChildren(in *Input) ([]string, bool) {
 			at.add("Cluster " + r.Name)
 		}
 	}
-	return at.result()
 }
 
 const faultFilter = "envoy.extensions.filters.http.fault.v3.HTTPFault"
 
 // disabledFaults finds fault filters that are disabled, in the Listener, or in routes and clusters.
-func disabledFaults(in *Input) ([]string, bool) {
-	var at places
-	if in.Config == nil || in.enabled("GRPC_EXPERIMENTAL_XDS_EXT_PROC_ON_CLIENT") || in.enabled("GRPC_EXPERIMENTAL_XDS_EXT_AUTHZ_ON_CLIENT") {
-		return nil, false
+func disabledFaults(in *Input, at *places) {
+	if in.enabled("GRPC_EXPERIMENTAL_XDS_EXT_PROC_ON_CLIENT") || in.enabled("GRPC_EXPERIMENTAL_XDS_EXT_AUTHZ_ON_CLIENT") {
+		return
 	}
 	for i := range in.Config.Filters {
 		f := &in.Config.Filters[i]
@@ -269,7 +263,6 @@ func disabledFaults(in *Input) ([]string, bool) {
 			}
 		}
 	}
-	return at.result()
 }
 
 // disables reports whether overrides disable a filter.
@@ -279,25 +272,19 @@ func disables(overrides map[string]any, filter string) bool {
 }
 
 // optionalFilters finds filters that stock lacks, of a Listener that it accepts.
-func optionalFilters(in *Input) ([]string, bool) {
-	var at places
-	if in.Config == nil || in.rejected(resource.ListenerType, "") {
-		return nil, false
+func optionalFilters(in *Input, at *places) {
+	if in.rejected(resource.ListenerType, "") {
+		return
 	}
 	for i := range in.Config.Filters {
 		if f := &in.Config.Filters[i]; f.Type != faultFilter {
 			at.add("filter " + f.Name + ", " + f.Type[strings.LastIndexByte(f.Type, '.')+1:])
 		}
 	}
-	return at.result()
 }
 
 // aggregatePolicies finds children of aggregate clusters with a policy other than the default.
-func aggregatePolicies(in *Input) ([]string, bool) {
-	var at places
-	if in.Config == nil {
-		return nil, false
-	}
+func aggregatePolicies(in *Input, at *places) {
 	for _, c := range in.Config.Clusters {
 		for i := range c.Leaves {
 			l := &c.Leaves[i]
@@ -306,7 +293,6 @@ func aggregatePolicies(in *Input) ([]string, bool) {
 			}
 		}
 	}
-	return at.result()
 }
 
 // servers calls f for each server of the bootstrap until it returns true, and reports whether it did.
