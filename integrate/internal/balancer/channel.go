@@ -51,23 +51,20 @@ func (ch *channel) checksHealth() bool { return ch.standalone || ch.opts.HealthC
 
 // addressesOf returns the addresses to connect to for an endpoint, in order.
 func (ch *channel) addressesOf(cfg *picker.Endpoint) []resolver.Address {
-	n := 1
+	addrs := []resolver.Address{ch.address(cfg.Addr)}
 	if multiAddressed(cfg) {
-		n += len(cfg.Extra.Addrs)
-	}
-	addrs := make([]resolver.Address, n)
-	for i := range addrs {
-		key := cfg.Addr
-		if i > 0 {
-			key = cfg.Extra.Addrs[i-1]
-		}
-		if ch.resolved != nil {
-			addrs[i] = ch.resolved(key)
-		} else {
-			addrs[i] = resolver.Address{Addr: picker.AddrText(key)}
+		for _, key := range cfg.Extra.Addrs {
+			addrs = append(addrs, ch.address(key))
 		}
 	}
 	return addrs
+}
+
+func (ch *channel) address(key netip.AddrPort) resolver.Address {
+	if ch.resolved != nil {
+		return ch.resolved(key)
+	}
+	return resolver.Address{Addr: picker.AddrText(key)}
 }
 
 // rpcClock returns the clock that times the channel's RPCs. It is made when a policy first

@@ -4,8 +4,6 @@
 package balancer
 
 import (
-	"time"
-
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
@@ -15,7 +13,6 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/orcaweight"
-	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -39,7 +36,7 @@ type wrrWeight struct {
 
 	// Guarded by the balancer's mutex.
 	published float64 // the weight in the snapshots
-	oob       oobReports
+	stopOOB   func()  // ends out-of-band reports; nil if there are none
 }
 
 // onDone records the end of an RPC, and the report that came with it.
@@ -93,12 +90,8 @@ func (l *leaf) updateWRR() {
 		if was != nil {
 			l.wrr.Store(nil)
 			for e := range l.endpoints {
-				e.updateObservers(func(t *observers) {
-					if t.wrr != nil {
-						t.wrr.oob.end(l.rt)
-					}
-					t.wrr = nil
-				})
+				e.stopOOB()
+				e.updateObservers(func(t *observers) { t.wrr = nil })
 				e.SetWeight(0)
 				e.loc.changed()
 			}
@@ -130,42 +123,24 @@ func (l *leaf) restartReports() {
 // stopOOB. They are received over the endpoint's connection, whichever of its addresses it uses
 // (T-WRR-5).
 func (e *endpoint) startOOB() {
-	l := e.loc.leaf
-	if t, how := e.observers.Load(), l.wrr.Load(); t != nil && t.wrr != nil && how != nil && how.OutOfBand {
-		t.wrr.oob.start(l.rt, e.conn.subConn(), t.wrr, how.OOBPeriod)
+	e.stopOOB()
+	l, conn := e.loc.leaf, e.conn.subConn()
+	t, how := e.observers.Load(), l.wrr.Load()
+	if t == nil || t.wrr == nil || how == nil || !how.OutOfBand || conn == nil {
+		return
 	}
+	var stop func()
+	l.rt.Call(func() {
+		stop = orca.RegisterOOBListener(conn, t.wrr, orca.OOBListenerOptions{ReportInterval: how.OOBPeriod})
+	})
+	t.wrr.stopOOB = func() { stop() }
 }
 
 // stopOOB stops out-of-band reports.
 func (e *endpoint) stopOOB() {
-	if t := e.observers.Load(); t != nil && t.wrr != nil {
-		t.wrr.oob.end(e.loc.leaf.rt)
-	}
-}
-
-// oobReports are the out-of-band reports of one endpoint, from start until end.
-type oobReports struct {
-	stop func() // nil if there are no reports
-}
-
-// start requests reports, replacing the current registration.
-func (o *oobReports) start(rt *serial.Runtime, conn balancer.SubConn, listener orca.OOBListener, period time.Duration) {
-	o.end(rt)
-	if conn == nil {
-		return
-	}
-	var stop func()
-	rt.Call(func() {
-		stop = orca.RegisterOOBListener(conn, listener, orca.OOBListenerOptions{ReportInterval: period})
-	})
-	o.stop = func() { stop() }
-}
-
-// end ends the registration.
-func (o *oobReports) end(rt *serial.Runtime) {
-	if o.stop != nil {
-		rt.Call(o.stop)
-		o.stop = nil
+	if t := e.observers.Load(); t != nil && t.wrr != nil && t.wrr.stopOOB != nil {
+		e.loc.leaf.rt.Call(t.wrr.stopOOB)
+		t.wrr.stopOOB = nil
 	}
 }
 
