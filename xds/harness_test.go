@@ -247,7 +247,7 @@ func ports(c *picker.Cluster) string {
 
 // splitOf returns the resources of a response, compared with the places of the latest one.
 func splitOf(msg message, typ resource.Type, latest []slot) splitResponse {
-	p := splitResponse{typ: typ, latest: latest, stopped: func() bool { return false }}
+	p := splitResponse{typ: typ, latest: latest, stopped: func() bool { return false }, wants: func(string) bool { return true }}
 	msg.readInto(&p)
 	return p
 }

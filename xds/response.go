@@ -79,7 +79,7 @@ func (r *response) split() {
 	core.mu.Lock()
 	latest := r.t.slots
 	core.mu.Unlock()
-	r.splitResponse = splitResponse{typ: r.t.typ, latest: latest, stopped: r.ended}
+	r.splitResponse = splitResponse{typ: r.t.typ, latest: latest, stopped: r.ended, wants: r.wants}
 	r.msg.readInto(&r.splitResponse)
 	r.addAliases()
 }
@@ -183,6 +183,9 @@ func (r *response) apply() bool {
 	defer core.unlock()
 	if !r.t.sent {
 		return true // not requested, so no acknowledgment either
+	}
+	if slices.ContainsFunc(r.unwanted, func(name string) bool { return r.t.subs[name] != nil }) {
+		return false
 	}
 	for i := range r.items {
 		if r.items[i].skip && r.t.subs[r.items[i].name] != nil {

@@ -44,7 +44,9 @@ func (p *splitResponse) addChanged(i int, it resourceUpdate) {
 	if inPlace && p.seen == nil || p.first(i, it.name) {
 		it.at = len(p.slots)
 		p.slots = append(p.slots, slot{})
-		p.items = append(p.items, it)
+		if !p.passOver(&it) {
+			p.items = append(p.items, it)
+		}
 	}
 }
 
@@ -60,6 +62,9 @@ func (p *splitResponse) first(i int, name string) bool {
 		}
 		for j := range p.items {
 			p.seen[p.items[j].name] = struct{}{}
+		}
+		for _, name := range p.unwanted {
+			p.seen[name] = struct{}{}
 		}
 	}
 	return p.recordName(i, name)

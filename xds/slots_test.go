@@ -124,7 +124,7 @@ func (w *placesWorld) respond() {
 func (w *placesWorld) handle(msg proto.Message) {
 	r := response{t: &w.d.s.types[cds], msg: arrived(msg)}
 	affected := r.handle()
-	w.same += len(r.slots) - len(r.items)
+	w.same += len(r.slots) - len(r.items) - len(r.unwanted)
 	for _, settled := range affected {
 		<-settled
 	}

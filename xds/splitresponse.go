@@ -17,12 +17,15 @@ import (
 type splitResponse struct {
 	typ     resource.Type
 	stopped func() bool // reports whether the response is irrelevant
+	wants   func(name string) bool
 
 	version string // of the whole response
 	items   []resourceUpdate
-	partial bool   // not all resources are named, though the type's responses are complete
-	faults  faults // any makes the answer a NACK (A46)
-	seen    map[string]struct{}
+	// unwanted are the names of resources that are not subscribed to, of which a response may have many.
+	unwanted []string
+	partial  bool   // not all resources are named, though the type's responses are complete
+	faults   faults // any makes the answer a NACK (A46)
+	seen     map[string]struct{}
 
 	// latest has the slots of the latest response of the type, and slots the slots of this response; nil
 	// if responses are not compared by position. A slot of this response has a subscription if the
@@ -57,10 +60,19 @@ func (p *splitResponse) interrupted(i int) bool { return i%1024 == 0 && p.stoppe
 
 // add adds resource number i of a response, unless its name has been seen.
 func (p *splitResponse) add(i int, it resourceUpdate) {
-	if p.recordName(i, it.name) {
+	if p.recordName(i, it.name) && !p.passOver(&it) {
 		it.sum = xxh3.Hash128(it.bytes)
 		p.items = append(p.items, it)
 	}
+}
+
+// passOver records the name of a resource that is not subscribed to, and reports whether it is not needed.
+func (p *splitResponse) passOver(it *resourceUpdate) bool {
+	if len(it.aliases) > 0 || p.wants(it.name) {
+		return false
+	}
+	p.unwanted = append(p.unwanted, it.name)
+	return true
 }
 
 // recordName records the name of resource number i, and reports whether it is the first one with that

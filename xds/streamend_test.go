@@ -126,8 +126,8 @@ func TestSplittingStops(t *testing.T) {
 	}
 	for _, msg := range []proto.Message{many, all} {
 		r := response{ctx: &countdown{t.Context(), 1}, t: &d.s.types[lds], msg: arrived(msg)}
-		if r.split(); len(r.items) != 1024 {
-			t.Errorf("%T: read %d resources after the end, want 1024", msg, len(r.items))
+		if r.split(); len(r.unwanted) != 1024 {
+			t.Errorf("%T: read %d resources after the end, want 1024", msg, len(r.unwanted))
 		}
 	}
 }

@@ -69,7 +69,7 @@ func TestHostile(t *testing.T) {
 			}
 			f := measure(t, s, divisor, versions, *duration)
 			f.check(t, s)
-			if *duration > 0 && !s.large && f.cpu > worthComparing {
+			if *duration > 0 && !s.large && f.cpu > worthComparing && f.largest > growing {
 				s.checkLinear(t, divisor)
 			}
 			table.WriteString(f.row(s))
@@ -81,6 +81,9 @@ func TestHostile(t *testing.T) {
 
 // Versions that take less CPU time than worthComparing are not compared with others.
 const worthComparing = 40 * time.Millisecond
+
+// growing is the least size of versions whose size the divisor changes.
+const growing = 64 << 10
 
 // mostForFour is how much more CPU time a version of four times the size takes at most: 16 would be
 // quadratic, and collections of garbage are more expensive in a larger heap.
@@ -117,7 +120,7 @@ const head = "server\tresponse\tallocated per byte\tretained per byte\theap at t
 // row returns the figures as a row of the table.
 func (f *figures) row(s *scenario) string {
 	perByte := func(n uint64) string {
-		if f.largest < 64<<10 {
+		if f.largest < growing {
 			return ""
 		}
 		return fmt.Sprintf(", %.0f", f.perByte(n))

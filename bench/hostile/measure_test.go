@@ -68,6 +68,7 @@ type subject struct {
 	cc       *grpc.ClientConn
 	client   *xds.Client // of cc
 	log      lineCounter
+	probes   uint64 // goroutines of the test besides the caller of settle
 }
 
 // connect opens a channel to a server's target.
@@ -112,8 +113,7 @@ func (c *subject) call() error {
 }
 
 // step has the server send a version, and returns when the client has handled it, with the time of
-// processors that this took. If the machine is so busy that the process does not run, it may return
-// earlier, and the time is too short.
+// processors that this took.
 func (c *subject) step() cpuSeconds {
 	c.Helper()
 	before := c.server.do(c.T, count)
@@ -132,17 +132,28 @@ func (c *subject) step() cpuSeconds {
 	return cputime.Process() - used
 }
 
-// settle waits until the process uses hardly any time of processors.
+// settle waits until the process uses hardly any time of processors, and no goroutine waits for one, as on a busy
+// machine.
 func (c *subject) settle() {
-	const window = 40 * time.Millisecond
+	const window, parts = 40 * time.Millisecond, 8
 	for quiet, end := 0, time.Now().Add(2*time.Minute); quiet < 3 && time.Now().Before(end); {
-		used := cputime.Process()
-		time.Sleep(window)
+		used, most := cputime.Process(), uint64(0)
+		for range parts {
+			time.Sleep(window / parts)
+			most = max(most, active())
+		}
 		quiet++
-		if cputime.Process()-used > window/4 {
+		if cputime.Process()-used > window/4 || most > 1+c.probes {
 			quiet = 0
 		}
 	}
+}
+
+// active returns the number of goroutines that run or could run, including the caller.
+func active() uint64 {
+	samples := []metrics.Sample{{Name: "/sched/goroutines/running:goroutines"}, {Name: "/sched/goroutines/runnable:goroutines"}}
+	metrics.Read(samples)
+	return samples[0].Value.Uint64() + samples[1].Value.Uint64()
 }
 
 // probed is step while a goroutine measures how long calls wait for mutexes.
@@ -153,7 +164,8 @@ func (c *subject) probed() (l lock) {
 		l.client = max(l.client, during(func() { _ = c.client.View(nil, "").Waiting("other", "other") }))
 		l.balancer = max(l.balancer, during(func() { _ = integrate.WaitReady(canceled, c.cc, "/other/other") }))
 	})
-	defer stop()
+	c.probes = 1
+	defer func() { stop(); c.probes = 0 }()
 	c.step()
 	return l
 }
