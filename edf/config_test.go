@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
 var raceEnabled bool
@@ -57,7 +59,7 @@ func TestInvalidWeights(t *testing.T) {
 func TestLargestWeights(t *testing.T) {
 	for _, weights := range [][]uint32{{1<<32 - 1}, {1<<31 - 1, 1 << 31}, {1, 1<<32 - 2}} {
 		forEachImpl(t, Config{Weights: weights}, func(t *testing.T, next func() int) {
-			if got, want := take(next, 300), newOracle(weights).take(300); !slices.Equal(got, want) {
+			if got, want := take(next, 300), slow.NewEDF(weights).Take(300); !slices.Equal(got, want) {
 				t.Errorf("weights %v: got %v, want %v", weights, got, want)
 			}
 		})
@@ -80,7 +82,7 @@ func TestReweighRejects(t *testing.T) {
 		}
 	}
 	// The old one remains usable.
-	if got, want := take(draw(s).next, 6), newOracle(weights).take(6); !slices.Equal(got, want) {
+	if got, want := take(draw(s).next, 6), slow.NewEDF(weights).Take(6); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

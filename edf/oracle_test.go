@@ -4,79 +4,22 @@
 package edf
 
 import (
-	"math/bits"
 	"math/rand/v2"
-	"slices"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
-// An oracle is the EDF order as the specification words it, in exact arithmetic and by
-// looking at every endpoint for each pick: slow and obvious.
-type oracle struct {
-	weights []uint32
-	picks   []uint64 // of each endpoint so far
-}
-
-func newOracle(weights []uint32) *oracle {
-	return &oracle{weights, make([]uint64, len(weights))}
-}
-
-// next picks the endpoint with the earliest deadline, (picks+1)/weight (EDF-5,
-// EDF-7). Of several it is the first one's turn (EDF-6, EDF-8).
-func (o *oracle) next() int {
-	best := -1
-	for i, w := range o.weights {
-		if w > 0 && (best < 0 || o.earlier(i, best)) {
-			best = i
-		}
-	}
-	o.picks[best]++
-	return best
-}
-
-// earlier compares two deadlines as fractions, by cross multiplication in 128 bits.
-func (o *oracle) earlier(i, k int) bool {
-	hi, lo := bits.Mul64(o.picks[i]+1, uint64(o.weights[k]))
-	hk, lk := bits.Mul64(o.picks[k]+1, uint64(o.weights[i]))
-	return hi < hk || hi == hk && lo < lk
-}
-
-// skip makes n picks from the start. It grants the whole part of each
-// quota at once, for periods that are too long to step through.
-func (o *oracle) skip(n uint64) {
-	var sum, done uint64
-	for _, w := range o.weights {
-		sum += uint64(w)
-	}
-	for i, w := range o.weights {
-		hi, lo := bits.Mul64(n, uint64(w))
-		o.picks[i], _ = bits.Div64(hi, lo, sum)
-		done += o.picks[i]
-	}
-	for ; done < n; done++ {
-		o.next()
-	}
-}
-
-// take returns the next n picks.
-func (o *oracle) take(n int) []int {
-	picks := make([]int, n)
-	for i := range picks {
-		picks[i] = o.next()
-	}
-	return picks
-}
-
+// TestOracleSkipIsManyPicks checks the oracle itself: skipping picks has the result of making them.
 func TestOracleSkipIsManyPicks(t *testing.T) {
 	for _, weights := range randomSets(100, 12) {
-		slow := newOracle(weights)
+		one := slow.NewEDF(weights)
 		for n := range uint64(200) {
-			fast := newOracle(weights)
-			fast.skip(n)
-			if !slices.Equal(fast.picks, slow.picks) {
-				t.Fatalf("weights %v: skip(%d) has picks %v, one by one %v", weights, n, fast.picks, slow.picks)
+			skipped := slow.NewEDF(weights)
+			skipped.Skip(n)
+			if got, want := skipped.Next(), one.Next(); got != want {
+				t.Fatalf("weights %v: the pick after Skip(%d) is %d, one by one %d", weights, n, got, want)
 			}
-			slow.next()
 		}
 	}
 }

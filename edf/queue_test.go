@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
 // impls are all ways to produce a sequence. They must agree in every pick.
@@ -99,7 +100,7 @@ func TestSeedVectors(t *testing.T) {
 		{[]uint32{11, 3}, []int{0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}},
 	} {
 		t.Run(fmt.Sprint(test.weights), func(t *testing.T) {
-			if got := newOracle(test.weights).take(len(test.want)); !slices.Equal(got, test.want) {
+			if got := slow.NewEDF(test.weights).Take(len(test.want)); !slices.Equal(got, test.want) {
 				t.Errorf("oracle: got %v, want %v", got, test.want)
 			}
 			forEachImpl(t, Config{Weights: test.weights}, func(t *testing.T, next func() int) {
@@ -120,9 +121,9 @@ func TestSequenceIsTheOracles(t *testing.T) {
 			for _, weights := range randomSets(scaled(1500), 40) {
 				next, err := impl.new(Config{Weights: weights})
 				kit.Must(t, err)
-				o := newOracle(weights)
+				o := slow.NewEDF(weights)
 				for n := range picks {
-					if got, want := next(), o.next(); got != want {
+					if got, want := next(), o.Next(); got != want {
 						t.Fatalf("weights %v: pick %d is %d, want %d", weights, n, got, want)
 					}
 				}
@@ -154,10 +155,10 @@ func TestNearestDeadlines(t *testing.T) {
 		a, b := uint64(test.a), uint64(test.b)
 		for _, i := range []uint64{inverse(b, a), a - inverse(b, a)} { // i*b is 1 or -1 modulo a
 			n := i*b/a + i - 2
-			o := newOracle([]uint32{test.a, test.b})
-			o.skip(n)
+			o := slow.NewEDF([]uint32{test.a, test.b})
+			o.Skip(n)
 			h.seek(n)
-			if got, want := take(h.next, 6), o.take(6); !slices.Equal(got, want) {
+			if got, want := take(h.next, 6), o.Take(6); !slices.Equal(got, want) {
 				t.Errorf("weights %d and %d: from pick %d on got %v, want %v", a, b, n, got, want)
 			}
 		}
@@ -184,7 +185,7 @@ func TestSequenceRepeats(t *testing.T) {
 		if period > 2000 {
 			continue
 		}
-		want := newOracle(weights).take(int(period))
+		want := slow.NewEDF(weights).Take(int(period))
 		for _, impl := range impls {
 			next, _ := impl.new(c)
 			for n := range 7 * period {
@@ -221,10 +222,10 @@ func TestSeekFar(t *testing.T) {
 		h, err := Config{Weights: weights}.queue()
 		kit.Must(t, err)
 		n := r.Uint64()
-		o := newOracle(weights)
-		o.skip(n % h.total.period())
+		o := slow.NewEDF(weights)
+		o.Skip(n % h.total.period())
 		h.seek(n)
-		if got, want := take(h.next, 50), o.take(50); !slices.Equal(got, want) {
+		if got, want := take(h.next, 50), o.Take(50); !slices.Equal(got, want) {
 			t.Fatalf("weights %v: after Seek(%d) got %v, want %v", weights, n, got, want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
 // Weights that only change their scale continue the sequence.
@@ -16,7 +17,7 @@ func TestReweighScale(t *testing.T) {
 	weights := []uint32{3, 0, 7, 1}
 	s, err := Config{Weights: weights}.Schedule()
 	kit.Must(t, err)
-	want := newOracle(weights).take(50)
+	want := slow.NewEDF(weights).Take(50)
 	for n := range want {
 		if got := s.At(uint64(n)); got != want[n] {
 			t.Fatalf("pick %d is %d, want %d", n, got, want[n])

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
 // Pick Start+k belongs to ticket Base+k, wherever both begin, also for tickets from before
@@ -25,9 +26,9 @@ func TestAt(t *testing.T) {
 			c := Config{Weights: weights, Start: r.Uint64(), Base: base}
 			s, err := c.Schedule()
 			kit.Must(t, err)
-			o := newOracle(weights)
-			o.skip(c.Start % s.period())
-			want := o.take(picks)
+			o := slow.NewEDF(weights)
+			o.Skip(c.Start % s.period())
+			want := o.Take(picks)
 			for k, want := range want {
 				if got := s.At(base + uint64(k)); got != want {
 					t.Fatalf("%+v: At(%d) = %d, want %d", c, base+uint64(k), got, want)
@@ -84,9 +85,9 @@ func TestManyEndpoints(t *testing.T) {
 	for _, n := range []int{1 << 16, 1<<16 + 1} {
 		weights := make([]uint32, n)
 		weights[0], weights[n-2], weights[n-1] = 3, 2, 5
-		o := newOracle([]uint32{3, 2, 5})
+		o := slow.NewEDF([]uint32{3, 2, 5})
 		var want []int
-		for _, i := range o.take(20_000) {
+		for _, i := range o.Take(20_000) {
 			want = append(want, []int{0, n - 2, n - 1}[i])
 		}
 		forEachImpl(t, Config{Weights: weights}, func(t *testing.T, next func() int) {

@@ -6,10 +6,10 @@ package fuzz
 import (
 	"encoding/binary"
 	"math"
-	"math/big"
 	"slices"
 	"testing"
 
+	"github.com/xdslb/xdslb/bench/kit/slow"
 	"github.com/xdslb/xdslb/edf"
 )
 
@@ -59,47 +59,6 @@ func validWeights(weights []uint32) bool {
 	return sum > 0 && sum <= math.MaxUint32
 }
 
-// period returns the number of picks after which a sequence repeats.
-func period(weights []uint32) uint64 {
-	sum, divisor := uint64(0), new(big.Int)
-	for _, w := range weights {
-		sum += uint64(w)
-		divisor.GCD(nil, nil, divisor, big.NewInt(int64(w)))
-	}
-	return sum / divisor.Uint64()
-}
-
-// slowEDF returns n picks of weights after the first skip ones: endpoint i falls due at 1/w, 2/w
-// and so on, and of several the first is picked (EDF-4 to EDF-8). No endpoint is a whole pick
-// behind its share (EDF-2), so the whole parts of the shares are skipped at once.
-func slowEDF(weights []uint32, skip uint64, n int) (picks []int) {
-	sum, done := uint64(0), uint64(0)
-	for _, w := range weights {
-		sum += uint64(w)
-	}
-	due := make([]*big.Rat, len(weights))
-	for i, w := range weights {
-		if w > 0 {
-			had := skip * uint64(w) / sum
-			due[i] = big.NewRat(int64(had)+1, int64(w))
-			done += had
-		}
-	}
-	for ; done < skip+uint64(n); done++ {
-		best := -1
-		for i := range due {
-			if due[i] != nil && (best < 0 || due[i].Cmp(due[best]) < 0) {
-				best = i
-			}
-		}
-		if done >= skip {
-			picks = append(picks, best)
-		}
-		due[best].Add(due[best], big.NewRat(1, int64(weights[best])))
-	}
-	return picks
-}
-
 // next returns n picks.
 func next(n int, pick func() int) []int {
 	picks := make([]int, n)
@@ -113,10 +72,7 @@ func next(n int, pick func() int) []int {
 // that its weight stands for, if the period is not too long.
 func checkShares(t *testing.T, weights []uint32, pick func() int) {
 	t.Helper()
-	period, sum := period(weights), uint64(0)
-	for _, w := range weights {
-		sum += uint64(w)
-	}
+	period, sum := slow.Period(weights), slow.Sum(weights)
 	if period > 4096 {
 		return
 	}
@@ -131,7 +87,7 @@ func checkShares(t *testing.T, weights []uint32, pick func() int) {
 	}
 }
 
-// FuzzSchedule compares a Schedule with rational numbers, from any position on and by tickets in
+// FuzzSchedule compares a Schedule with exact deadlines, from any position on and by tickets in
 // order, and over a period after Reweigh.
 func FuzzSchedule(f *testing.F) {
 	for i, w := range weightSeeds {
@@ -150,7 +106,9 @@ func FuzzSchedule(f *testing.F) {
 			return
 		}
 		at := func() int { ticket++; return s.At(ticket - 1) }
-		want := slowEDF(weights, start%period(weights), 300)
+		e := slow.NewEDF(weights)
+		e.Skip(start % slow.Period(weights))
+		want := e.Take(300)
 		if got := next(300, at); !slices.Equal(got, want) {
 			t.Fatalf("%+v:\npicks %v\nwant  %v", c, got, want)
 		}

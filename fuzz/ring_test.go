@@ -4,16 +4,12 @@
 package fuzz
 
 import (
-	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/cespare/xxhash/v2"
-	"github.com/zeebo/xxh3"
-
+	"github.com/xdslb/xdslb/bench/kit/slow"
 	"github.com/xdslb/xdslb/ringhash"
 )
 
@@ -41,59 +37,7 @@ func validHosts(hosts []ringhash.Host) bool {
 	return validWeights(weights)
 }
 
-// A slowHost is a host that can be picked, with its share of all weights.
-type slowHost struct {
-	index int
-	key   string
-	share float64
-}
-
-// slowHosts sorts by key, and by descending weight for equal keys.
-func slowHosts(hosts []ringhash.Host) (list []slowHost) {
-	sum := 0.0
-	for i, h := range hosts {
-		if h.Weight > 0 {
-			sum += float64(h.Weight)
-			list = append(list, slowHost{i, h.Key, 0})
-		}
-	}
-	slices.SortStableFunc(list, func(a, b slowHost) int {
-		return cmp.Or(strings.Compare(a.key, b.key), cmp.Compare(hosts[b.index].Weight, hosts[a.index].Weight))
-	})
-	for i := range list {
-		list[i].share = float64(hosts[list[i].index].Weight) / sum
-	}
-	return list
-}
-
-// A slowEntry is a point of a ring, and whose it is.
-type slowEntry struct {
-	hash uint64
-	host int
-}
-
-// slowRing is Envoy's ring (T-RING-1, T-RING-2): each host has its share of the
-// scale, carried over from host to host, as points hashed from "key_0", "key_1"...
-func slowRing(hosts []ringhash.Host, minSize, maxSize uint64) (ring []slowEntry) {
-	list := slowHosts(hosts)
-	least := 1.0
-	for _, h := range list {
-		least = min(least, h.share)
-	}
-	scale := min(math.Ceil(least*float64(minSize))/least, float64(maxSize))
-	target := 0.0
-	for _, h := range list {
-		part := scale * h.share
-		target += part
-		for k := 0; float64(len(ring)) < target; k++ {
-			ring = append(ring, slowEntry{xxhash.Sum64String(fmt.Sprint(h.key, "_", k)), h.index})
-		}
-	}
-	slices.SortStableFunc(ring, func(a, b slowEntry) int { return cmp.Compare(a.hash, b.hash) })
-	return ring
-}
-
-// FuzzRing compares a ring with sorted entries, if the hash is XXH64, and its derivatives with
+// FuzzRing compares a ring with sorted entries, and its derivatives with
 // each other: Restrict with a walk, Update with New.
 func FuzzRing(f *testing.F) {
 	for i, w := range weightSeeds {
@@ -117,18 +61,16 @@ func FuzzRing(f *testing.F) {
 		if err != nil {
 			return
 		}
-		slow := slowRing(hosts, uint64(minSize), uint64(maxSize))
-		if r.Len() != len(slow) {
-			t.Fatalf("%d to %d entries for %v: got %d, want %d", minSize, maxSize, hosts, r.Len(), len(slow))
+		entries := slow.Ring(hosts, uint64(minSize), uint64(maxSize), xxh64)
+		if r.Len() != len(entries) {
+			t.Fatalf("%d to %d entries for %v: got %d, want %d", minSize, maxSize, hosts, r.Len(), len(entries))
 		}
-		if xxh64 {
-			walk := slices.Collect(r.Walk(0))
-			for i, e := range slow {
-				checkPlace(t, r, slow, e.hash)
-				checkPlace(t, r, slow, e.hash+1)
-				if walk[i] != e.host {
-					t.Fatalf("host %d of the walk is %d, want %d", i, walk[i], e.host)
-				}
+		walk := slices.Collect(r.Walk(0))
+		for i, e := range entries {
+			checkPlace(t, r, entries, e.Hash)
+			checkPlace(t, r, entries, e.Hash+1)
+			if walk[i] != e.Host {
+				t.Fatalf("host %d of the walk is %d, want %d", i, walk[i], e.Host)
 			}
 		}
 		checkRestricted(t, r, len(hosts), usable)
@@ -157,19 +99,19 @@ func FuzzRing(f *testing.F) {
 }
 
 // checkPlace compares the place of a hash with the first entry at or after it.
-func checkPlace(t *testing.T, r *ringhash.Ring, slow []slowEntry, hash uint64) {
+func checkPlace(t *testing.T, r *ringhash.Ring, entries []slow.Entry, hash uint64) {
 	t.Helper()
-	want := slices.IndexFunc(slow, func(e slowEntry) bool { return e.hash >= hash })
+	want := slices.IndexFunc(entries, func(e slow.Entry) bool { return e.Hash >= hash })
 	want = max(want, 0) // around the circle
-	if r.Pick(hash) != slow[want].host {
-		t.Fatalf("hash %#x belongs to host %d, want %d", hash, r.Pick(hash), slow[want].host)
+	if r.Pick(hash) != entries[want].Host {
+		t.Fatalf("hash %#x belongs to host %d, want %d", hash, r.Pick(hash), entries[want].Host)
 	}
 	k := want
 	for host := range r.Walk(hash) {
-		if host != slow[k].host {
-			t.Fatalf("the walk of hash %#x has host %d at entry %d, want %d", hash, host, k, slow[k].host)
+		if host != entries[k].Host {
+			t.Fatalf("the walk of hash %#x has host %d at entry %d, want %d", hash, host, k, entries[k].Host)
 		}
-		if k = (k + 1) % len(slow); k == (want+3)%len(slow) {
+		if k = (k + 1) % len(entries); k == (want+3)%len(entries) {
 			break
 		}
 	}
@@ -198,42 +140,6 @@ func checkRestricted(t *testing.T, r *ringhash.Ring, hosts int, mask uint64) {
 	}
 }
 
-// slowMaglev is Envoy's table: in each round every host whose weight is due takes
-// the next free slot of its permutation.
-func slowMaglev(hosts []ringhash.Host, size uint64, xxh64 bool) []int {
-	hash := func(key string) (uint64, uint64) { return xxh3.HashString(key), xxh3.HashStringSeed(key, 1) }
-	if xxh64 {
-		hash = func(key string) (uint64, uint64) {
-			d := xxhash.NewWithSeed(1)
-			d.WriteString(key)
-			return xxhash.Sum64String(key), d.Sum64()
-		}
-	}
-	list := slowHosts(hosts)
-	most := 0.0
-	for _, h := range list {
-		most = max(most, h.share)
-	}
-	table, free := slices.Repeat([]int{-1}, int(size)), size
-	turn, step := make([]float64, len(list)), make([]uint64, len(list))
-	for round := 1.0; free > 0; round++ {
-		for i, h := range list {
-			if free == 0 || round*h.share < turn[i] {
-				continue
-			}
-			turn[i] += most
-			offset, skip := hash(h.key)
-			slot := func() uint64 { return (offset%size + (skip%(size-1)+1)*step[i]) % size }
-			for table[slot()] >= 0 {
-				step[i]++
-			}
-			table[slot()] = h.index
-			free--
-		}
-	}
-	return table
-}
-
 // FuzzMaglev compares Maglev tables with Envoy's way of filling them.
 func FuzzMaglev(f *testing.F) {
 	for i, w := range weightSeeds {
@@ -255,7 +161,7 @@ func FuzzMaglev(f *testing.F) {
 		if err != nil {
 			return
 		}
-		want := slowMaglev(hosts, size, xxh64)
+		want := slow.Maglev(hosts, size, xxh64)
 		for slot := range size {
 			if got := m.Pick(slot + size<<20); got != want[slot] {
 				t.Fatalf("size %d for %v: slot %d has host %d, want %d", size, hosts, slot, got, want[slot])

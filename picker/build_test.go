@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
 // Unchanged parts are reused, down to the pointer.
@@ -257,7 +258,7 @@ func TestBuildContinuity(t *testing.T) {
 			s := w.build(t)
 			weights := s.clusters.At(0).groups[0].schedule.Weights()
 			for k, weight := range weights {
-				due[k] += 10 * float64(weight) / float64(sum(weights))
+				due[k] += 10 * float64(weight) / float64(slow.Sum(weights))
 			}
 			for range 10 {
 				counts[s.Pick(bg, "/s/m", 0).Index]++

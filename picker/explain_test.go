@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
 type headersKey struct{}
@@ -261,7 +262,7 @@ func TestExplainSequence(t *testing.T) {
 		w.flat(0)[3].Connectivity = TransientFailure
 		s := w.build(t)
 		shares := s.ExplainCluster(bg, 0, 0).Endpoints
-		period := int(periodOf(s.clusters.At(0).groups[0].schedule))
+		period := int(slow.Period(s.clusters.At(0).groups[0].schedule.Weights()))
 		got := make([]int, 4)
 		for range period {
 			got[s.Pick(bg, "", 0).Index]++

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
 // TestContention checks the rule that starts stripes: so many failures within a window of RPCs.
@@ -179,7 +181,7 @@ func TestStripedShares(t *testing.T) {
 			c.groups[i].cursor.stripe(3)
 			// Picks that outrun the goroutine that fills the table of a sequence are out of
 			// sequence, so it is filled before.
-			for n := range periodOf(c.groups[i].schedule) {
+			for n := range slow.Period(c.groups[i].schedule.Weights()) {
 				c.groups[i].schedule.At(n)
 			}
 		}

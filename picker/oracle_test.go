@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/xdslb/xdslb/edf"
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
 // An oracle picks like a Snapshot but computes everything for each pick, from the configuration
@@ -73,7 +73,7 @@ func (o *oracle) build(w *world) {
 					continue
 				} else if slices.Equal(old.weights, now.weights) {
 					now.place = old.place
-				} else if sameActive(old.weights, now.weights) && sum(now.weights) > 0 {
+				} else if sameActive(old.weights, now.weights) && slow.Sum(now.weights) > 0 {
 					now.place = placeOf(w.snapshot.clusters.At(i), w.loads[i], now.id)
 				}
 			}
@@ -110,7 +110,7 @@ func (o *oracle) pick(path string, r uint64) Result {
 	c := &o.clusters[cluster]
 	total := uint64(0)
 	for _, l := range c.localities {
-		total += sum(l.weights)
+		total += slow.Sum(l.weights)
 	}
 	if total == 0 && c.waits {
 		return Result{Queue, route, cluster, 0}
@@ -129,7 +129,7 @@ func (o *oracle) pick(path string, r uint64) Result {
 	}
 	c.inFlight++
 	k := drawIndex(len(c.localities), r, func(i int) uint32 {
-		if l := c.localities[i]; sum(l.weights) > 0 {
+		if l := c.localities[i]; slow.Sum(l.weights) > 0 {
 			return l.share
 		}
 		return 0
@@ -139,8 +139,10 @@ func (o *oracle) pick(path string, r uint64) Result {
 		index += len(l.weights)
 	}
 	l := &c.localities[k]
+	e := slow.NewEDF(l.weights)
+	e.Skip(l.place % slow.Period(l.weights))
 	l.place++
-	return Result{Picked, route, cluster, int32(index + slowEDF(l.weights, l.place-1))}
+	return Result{Picked, route, cluster, int32(index + e.Next())}
 }
 
 // drawIndex leaves the choice to Alias, whose own tests say that it is fair.
@@ -154,44 +156,6 @@ func drawIndex(n int, r uint64, weight func(int) uint32) int {
 		panic(err)
 	}
 	return a.Pick(r)
-}
-
-// slowEDF is pick n of the EDF sequence: endpoint i is due at 1/w, 2/w, and so on, and of
-// simultaneous ones the first is picked (EDF-4..8).
-func slowEDF(weights []uint32, n uint64) (index int) {
-	due := make([]uint64, len(weights)) // in units of 1/weight
-	for range n%(sum(weights)/gcd(weights)) + 1 {
-		index = -1
-		for i, w := range weights {
-			if w > 0 && (index < 0 || (due[i]+1)*uint64(weights[index]) < (due[index]+1)*uint64(w)) {
-				index = i
-			}
-		}
-		due[index]++
-	}
-	return index
-}
-
-func sum(weights []uint32) (s uint64) {
-	for _, w := range weights {
-		s += uint64(w)
-	}
-	return s
-}
-
-// periodOf is the number of picks after which a sequence repeats.
-func periodOf(s *edf.Schedule) uint64 {
-	weights := s.Weights()
-	return sum(weights) / gcd(weights)
-}
-
-func gcd(weights []uint32) (g uint64) {
-	for _, w := range weights {
-		for a := uint64(w); a != 0; {
-			g, a = a, g%a
-		}
-	}
-	return g
 }
 
 // mutate changes the world at random, as updates and connections do, without modifying the

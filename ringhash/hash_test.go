@@ -10,6 +10,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/zeebo/xxh3"
+
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
 func TestSum(t *testing.T) {
@@ -43,7 +45,7 @@ func TestPoints(t *testing.T) {
 				fn.points(dst, key, 42, from)
 				for k, got := range dst {
 					n := int(from) + k
-					if want := newEntry(slowPoint(key, n, fn), 42); got != want {
+					if want := newEntry(slow.Point(key, n, fn == XXH64), 42); got != want {
 						t.Fatalf("point %d of %q, function %d is %v, want %v", n, key, fn, got, want)
 					}
 				}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
 func mustMaglev(tb testing.TB, hosts []Host, size uint64, fn Func) *Maglev {
@@ -41,7 +42,7 @@ func TestMaglevMatchesOracle(t *testing.T) {
 		hosts := randomHosts(rng, 60)
 		size := sizes[rng.IntN(len(sizes))]
 		fn := funcs[rng.IntN(2)]
-		if got, want := tableOf(mustMaglev(t, hosts, size, fn)), slowMaglev(hosts, size, fn); !slices.Equal(got, want) {
+		if got, want := tableOf(mustMaglev(t, hosts, size, fn)), slow.Maglev(hosts, size, fn == XXH64); !slices.Equal(got, want) {
 			t.Fatalf("table of size %d for %v, function %d differs from oracle", size, hosts, fn)
 		}
 	}
@@ -55,7 +56,7 @@ func TestMaglevRounding(t *testing.T) {
 		for light := uint32(1); light < heavy; light++ {
 			hosts = append(hosts, Host{fmt.Sprint("light", light), light})
 		}
-		if got, want := tableOf(mustMaglev(t, hosts, 4099, XXH64)), slowMaglev(hosts, 4099, XXH64); !slices.Equal(got, want) {
+		if got, want := tableOf(mustMaglev(t, hosts, 4099, XXH64)), slow.Maglev(hosts, 4099, true); !slices.Equal(got, want) {
 			t.Errorf("table of weights 1 to %d differs from oracle", heavy)
 		}
 	}
@@ -114,7 +115,7 @@ func TestMaglevWide(t *testing.T) {
 		if wide := m.wide != nil; wide != (n > math.MaxUint16+1) || wide == (m.narrow != nil) {
 			t.Errorf("%d hosts: wide is %v", n, wide)
 		}
-		if got, want := tableOf(m), slowMaglev(hosts[:n], 65539, XXH64); !slices.Equal(got, want) {
+		if got, want := tableOf(m), slow.Maglev(hosts[:n], 65539, true); !slices.Equal(got, want) {
 			t.Errorf("table of %d hosts differs from oracle", n)
 		}
 	}
@@ -124,7 +125,7 @@ func TestMaglevWide(t *testing.T) {
 // one permutation, since the time to build would be quadratic in them otherwise.
 func TestMaglevSameKey(t *testing.T) {
 	hosts := []Host{{"x", 1}, {"y", 0}, {"x", 2}, {"y", 0}, {"z", 2}, {"x", 3}}
-	if got, want := tableOf(mustMaglev(t, hosts, 251, XXH64)), slowMaglev(hosts, 251, XXH64); !slices.Equal(got, want) {
+	if got, want := tableOf(mustMaglev(t, hosts, 251, XXH64)), slow.Maglev(hosts, 251, true); !slices.Equal(got, want) {
 		t.Error("table of hosts with the same key differs from oracle")
 	}
 	members, sum, err := rank(hosts)

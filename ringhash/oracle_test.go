@@ -4,14 +4,10 @@
 package ringhash
 
 import (
-	"cmp"
-	"fmt"
 	"math"
-	"slices"
 	"testing"
 
-	"github.com/cespare/xxhash/v2"
-	"github.com/zeebo/xxh3"
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
 // slowEntry is an entry of the slow ring.
@@ -20,53 +16,11 @@ type slowEntry struct {
 	host int
 }
 
-// slowRank returns the indexes of the hosts of positive weight in order of key,
-// weight (descending) and index, and the sum of weights.
-func slowRank(hosts []Host) (order []int, sum float64) {
-	for i, h := range hosts {
-		if h.Weight > 0 {
-			order = append(order, i)
-			sum += float64(h.Weight) // exact, far below 2^53
-		}
+func slowRing(hosts []Host, minSize, maxSize uint64, fn Func) (ring []slowEntry) {
+	for _, e := range slow.Ring(hosts, minSize, maxSize, fn == XXH64) {
+		ring = append(ring, slowEntry{e.Hash, e.Host})
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		x, y := hosts[a], hosts[b]
-		return cmp.Or(cmp.Compare(x.Key, y.Key), cmp.Compare(y.Weight, x.Weight))
-	})
-	return order, sum
-}
-
-// slowRing is the reference for New: T-RING-1 and T-RING-2 word by word.
-func slowRing(hosts []Host, minSize, maxSize uint64, fn Func) []slowEntry {
-	order, sum := slowRank(hosts)
-	lightest := 1.0
-	for _, i := range order {
-		lightest = math.Min(lightest, float64(hosts[i].Weight)/sum)
-	}
-	scale := math.Min(math.Ceil(lightest*float64(minSize))/lightest, float64(maxSize))
-	var ring []slowEntry
-	var current, target float64
-	for _, i := range order {
-		product := scale * (float64(hosts[i].Weight) / sum)
-		target += float64(product)
-		for n := 0; current < target; n++ {
-			ring = append(ring, slowEntry{slowPoint(hosts[i].Key, n, fn), i})
-			current++
-		}
-	}
-	slices.SortStableFunc(ring, func(a, b slowEntry) int { return cmp.Compare(a.hash, b.hash) })
 	return ring
-}
-
-func slowPoint(key string, n int, fn Func) uint64 {
-	if fn == XXH64 {
-		return xxhash.Sum64String(fmt.Sprintf("%s_%d", key, n))
-	}
-	z := xxh3.HashString(key)
-	for range n + 1 {
-		z += 0x9e3779b97f4a7c15
-	}
-	return mix(z)
 }
 
 // slowSeek returns the position of the first entry at or after hash, wrapping.
@@ -77,49 +31,6 @@ func slowSeek(ring []slowEntry, hash uint64) int {
 		}
 	}
 	return 0
-}
-
-// slowMaglev is the reference for NewMaglev: rounds over all hosts, each of which
-// takes a turn when its weight has reached its target.
-func slowMaglev(hosts []Host, size uint64, fn Func) []int {
-	order, sum := slowRank(hosts)
-	heaviest := 0.0
-	for _, i := range order {
-		heaviest = math.Max(heaviest, float64(hosts[i].Weight)/sum)
-	}
-	table := make([]int, size)
-	for i := range table {
-		table[i] = -1
-	}
-	target := make(map[int]float64)
-	next := make(map[int]uint64)
-	filled := uint64(0)
-	for round := 1; filled < size; round++ {
-		for _, i := range order {
-			if filled == size || float64(round)*(float64(hosts[i].Weight)/sum) < target[i] {
-				continue
-			}
-			target[i] += heaviest
-			offset, skip := fn.Sum(hosts[i].Key)%size, slowSum1(hosts[i].Key, fn)%(size-1)+1
-			slot := (offset + skip*next[i]) % size
-			for table[slot] != -1 {
-				next[i]++
-				slot = (offset + skip*next[i]) % size
-			}
-			table[slot] = i
-			filled++
-		}
-	}
-	return table
-}
-
-func slowSum1(key string, fn Func) uint64 {
-	if fn == XXH64 {
-		d := xxhash.NewWithSeed(1)
-		d.Write([]byte(key))
-		return d.Sum64()
-	}
-	return xxh3.HashStringSeed(key, 1)
 }
 
 // entriesOf returns the entries of r, after checking the invariants of every ring.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
 func TestErrors(t *testing.T) {
@@ -142,7 +143,7 @@ func TestRankSortsByKey(t *testing.T) {
 			for _, m := range members {
 				got = append(got, int(m.host))
 			}
-			if want, _ := slowRank(hosts); !slices.Equal(got, want) {
+			if want, _ := slow.Rank(hosts); !slices.Equal(got, want) {
 				t.Fatalf("order of %v is %v, want %v", hosts, got, want)
 			}
 		}

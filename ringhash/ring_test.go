@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
 var funcs = []Func{XXH3, XXH64}
@@ -165,7 +167,7 @@ func xxh64Twins(n int) []string {
 func TestCollidingHosts(t *testing.T) {
 	keys := xxh64Twins(6)
 	for _, key := range keys[1:] {
-		if key == keys[0] || slowPoint(key, 7, XXH64) != slowPoint(keys[0], 7, XXH64) {
+		if key == keys[0] || slow.Point(key, 7, true) != slow.Point(keys[0], 7, true) {
 			t.Fatal("keys do not collide")
 		}
 	}
@@ -181,7 +183,7 @@ func TestCollidingHosts(t *testing.T) {
 		if !slices.Equal(entriesOf(t, r), want) {
 			t.Fatal("ring of colliding hosts differs from oracle")
 		}
-		hash := slowPoint(keys[0], 0, XXH64)
+		hash := slow.Point(keys[0], 0, true)
 		if got, want := hosts[r.Pick(hash)].Key, slices.Min(keys); got != want {
 			t.Fatalf("Pick(%#x) = host %q, want %q", hash, got, want)
 		}
@@ -195,7 +197,7 @@ func TestHostsWithSameKey(t *testing.T) {
 	for _, fn := range funcs {
 		r := mustNew(t, hosts, 64, 64, fn)
 		want := []int{1, 3, 0}
-		for host := range r.Walk(slowPoint("x", 0, fn)) {
+		for host := range r.Walk(slow.Point("x", 0, fn == XXH64)) {
 			if host != want[0] {
 				t.Errorf("the walk has host %d, want %d", host, want[0])
 			}
