@@ -9,8 +9,8 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
+	"time"
 
 	typedv3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -164,12 +164,12 @@ func checkCluster(t *testing.T, value []byte, c *resource.Cluster) {
 		want.Kind, want.Children = resource.ClusterAggregate, a.Clusters
 	case m.GetType() == clusterv3.Cluster_LOGICAL_DNS:
 		a := m.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress()
-		want.Kind, want.DNSHost, want.DNSTarget = resource.ClusterDNS, a.GetAddress(), net.JoinHostPort(a.GetAddress(), strconv.Itoa(int(a.GetPortValue())))
+		want.Kind, want.DNSHost, want.DNSTargets = resource.ClusterDNS, a.GetAddress(), []string{net.JoinHostPort(a.GetAddress(), strconv.Itoa(int(a.GetPortValue())))}
 	case m.GetType() == clusterv3.Cluster_STRICT_DNS:
-		if c.Strict == nil || !strings.Contains(c.DNSTarget, " every ") {
+		if c.Strict == nil || len(c.DNSTargets) == 0 || c.DNSRefresh < time.Second {
 			t.Fatalf("%v has no names", m)
 		}
-		want.Kind, want.Strict, want.DNSTarget = resource.ClusterDNS, c.Strict, c.DNSTarget
+		want.Kind, want.Strict, want.DNSTargets, want.DNSRefresh = resource.ClusterDNS, c.Strict, c.DNSTargets, c.DNSRefresh
 	default:
 		want.ServiceName = m.GetEdsClusterConfig().GetServiceName()
 		if want.EDSService = want.ServiceName; want.EDSService == "" {

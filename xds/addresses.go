@@ -6,14 +6,31 @@ package xds
 import (
 	"math"
 	"net/netip"
+	"strings"
+	"time"
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
 // dnsType is the type of entries that hold the addresses of a cluster of type LOGICAL_DNS or STRICT_DNS,
-// by Cluster.DNSTarget. They are not resources, but are cached, shared and watched in the same way.
+// by dnsNames.String. They are not resources, but are cached, shared and watched in the same way.
 const dnsType = resource.NumTypes
+
+// dnsNames are the names of a cluster, and how often they are looked up; 0 for LOGICAL_DNS.
+type dnsNames struct {
+	targets []string // host:port, sorted
+	every   time.Duration
+}
+
+// String identifies the names, in keys and in errors.
+func (n dnsNames) String() string {
+	text := strings.Join(n.targets, " ")
+	if n.every > 0 {
+		text += " every " + n.every.String()
+	}
+	return text
+}
 
 // addresses are the addresses of the names of a cluster, at least one, by host:port. They are immutable.
 type addresses struct{ of map[string][]netip.AddrPort }
@@ -24,7 +41,7 @@ func (a *addresses) priorities(c *resource.Cluster) []picker.Priority {
 	if c.Strict != nil {
 		return a.strict(c.Strict)
 	}
-	list := a.of[c.DNSTarget]
+	list := a.of[c.DNSTargets[0]]
 	return []picker.Priority{{Localities: []picker.Locality{{
 		Weight: 1,
 		Endpoints: picker.ListOf(picker.Endpoint{

@@ -218,7 +218,9 @@ func (l *leaf) wantLocked(c *resource.Cluster, endpoints *entry, origin source) 
 // endpointsLocked returns the entry that has the endpoints of a cluster.
 func (m *dependencyManager) endpointsLocked(c *resource.Cluster) *entry {
 	if c.Kind == resource.ClusterDNS {
-		return m.useLocked(dnsType, c.DNSTarget)
+		names := dnsNames{c.DNSTargets, c.DNSRefresh}
+		m.cache.entryLocked(dnsType, names.String()).names = names
+		return m.useLocked(dnsType, names.String())
 	}
 	return m.useLocked(resource.EndpointsType, c.EDSService)
 }

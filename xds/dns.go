@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -38,16 +37,10 @@ func (all *lookups) subscribeLocked(e *entry) {
 	if all.running[e] != nil {
 		return
 	}
-	names, every := []string{e.key.name}, time.Duration(0)
-	if before, after, ok := strings.Cut(e.key.name, " every "); ok {
-		if d, err := time.ParseDuration(after); err == nil { // a host:port ends in a number
-			names, every = strings.Fields(before), d
-		}
-	}
 	ctx, cancel := context.WithCancel(all.core.ctx)
-	running := &nameLookups{make([]*lookup, len(names)), cancel}
-	for i, name := range names {
-		l := &lookup{all: all, e: e, name: name, every: every, retry: make(chan struct{}, 1), answered: make(chan struct{}, 1)}
+	running := &nameLookups{make([]*lookup, len(e.names.targets)), cancel}
+	for i, name := range e.names.targets {
+		l := &lookup{all: all, e: e, name: name, every: e.names.every, retry: make(chan struct{}, 1), answered: make(chan struct{}, 1)}
 		running.list[i] = l
 		all.core.tasks.Go(func() { l.run(ctx) })
 	}

@@ -42,7 +42,8 @@ func (s State) String() string {
 // the unsubscription (T-WATCH-3, see subscriptions.beginUnsubscribeLocked).
 type entry struct {
 	key      entryKey
-	source   source // nil if the entry has no source
+	source   source   // nil if the entry has no source
+	names    dnsNames // of dnsType
 	watchers map[watcher]any
 	since    time.Time    // when the first of watchers was added
 	subs     int          // number of servers that are subscribed to it

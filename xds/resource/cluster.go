@@ -41,10 +41,11 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 			c.EDSService, c.ServiceName = edsService(m, p), m.GetEdsClusterConfig().GetServiceName()
 		case clusterv3.Cluster_LOGICAL_DNS:
 			c.Kind = ClusterDNS
-			c.DNSHost, c.DNSTarget = dnsName(m.GetLoadAssignment(), p.dot("load_assignment"))
+			host, target := dnsName(m.GetLoadAssignment(), p.dot("load_assignment"))
+			c.DNSHost, c.DNSTargets = host, []string{target}
 		case clusterv3.Cluster_STRICT_DNS:
 			c.Kind = ClusterDNS
-			c.Strict, c.DNSTarget = d.strictDNS(m, p)
+			c.Strict, c.DNSTargets, c.DNSRefresh = d.strictDNS(m, p)
 		default:
 			p.dot("type").refuse(t.Type, "must be EDS, LOGICAL_DNS or STRICT_DNS")
 		}

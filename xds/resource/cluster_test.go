@@ -6,6 +6,7 @@ package resource
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -52,8 +53,8 @@ func TestCluster(t *testing.T) {
 		{"max_retries", `"type": "EDS", "circuitBreakers": {"thresholds": [{"maxRetries": 9}, {"maxRetries": 8}]}, ` + ads,
 			with(func(c *Cluster) { c.Retries = &picker.RetryLimit{Min: 9} })},
 		{"max_retries that limit nothing", `"type": "EDS", "circuitBreakers": {"thresholds": [{"maxRetries": 4294967295}]}, ` + ads, eds},
-		{"A37: a host to resolve", fmt.Sprintf(dns, "example.com"), Cluster{Name: "c", Kind: ClusterDNS, DNSHost: "example.com", DNSTarget: "example.com:443", MaxRequests: 1024, DefaultLimit: true}},
-		{"A37: an IPv6 address", fmt.Sprintf(dns, "::1"), Cluster{Name: "c", Kind: ClusterDNS, DNSHost: "::1", DNSTarget: "[::1]:443", MaxRequests: 1024, DefaultLimit: true}},
+		{"A37: a host to resolve", fmt.Sprintf(dns, "example.com"), Cluster{Name: "c", Kind: ClusterDNS, DNSHost: "example.com", DNSTargets: []string{"example.com:443"}, MaxRequests: 1024, DefaultLimit: true}},
+		{"A37: an IPv6 address", fmt.Sprintf(dns, "::1"), Cluster{Name: "c", Kind: ClusterDNS, DNSHost: "::1", DNSTargets: []string{"[::1]:443"}, MaxRequests: 1024, DefaultLimit: true}},
 		{"A37: an aggregate, whatever its type is called", `"clusterType": {"name": "x", "typedConfig": {
 			"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": ["b", "a", "b"]}}`,
 			Cluster{Name: "c", Kind: ClusterAggregate, Children: []string{"b", "a", "b"}, MaxRequests: 1024, DefaultLimit: true,
@@ -182,11 +183,11 @@ func TestStrictDNSCluster(t *testing.T) {
 		return cluster, err
 	}
 	two := `{"lbEndpoints": [` + host("b.example", "") + `,` + host("::1", "") + `]}, {"priority": 1, "locality": {"zone": "z"}, "loadBalancingWeight": 7, "lbEndpoints": [` + host("a.example", "") + `]}`
-	for fields, every := range map[string]string{``: "5s", `"dnsRefreshRate": "0.001s", `: "1s", `"dnsRefreshRate": "90s", `: "1m30s"} {
+	for fields, every := range map[string]time.Duration{``: 5 * time.Second, `"dnsRefreshRate": "0.001s", `: time.Second, `"dnsRefreshRate": "90s", `: 90 * time.Second} {
 		c, err := decode(fields, two)
 		kit.Must(t, err)
-		if want := "[::1]:80 a.example:80 b.example:80 every " + every; c.DNSTarget != want || c.Kind != ClusterDNS || !reflect.DeepEqual(c.Stock, []string{"type: STRICT_DNS is unsupported"}) {
-			t.Errorf("%s: %+v, want target %q", fields, c, want)
+		if want := []string{"[::1]:80", "a.example:80", "b.example:80"}; !slices.Equal(c.DNSTargets, want) || c.DNSRefresh != every || c.Kind != ClusterDNS || !reflect.DeepEqual(c.Stock, []string{"type: STRICT_DNS is unsupported"}) {
+			t.Errorf("%s: %+v, want targets %q", fields, c, want)
 		}
 		if p := c.Strict.Priorities; len(p) != 2 || p[0].Localities[0].Weight != 1 || p[1].Localities[0].Weight != 7 || p[1].Localities[0].ID.Zone != "z" {
 			t.Errorf("priorities %+v", p)

@@ -4,7 +4,6 @@
 package resource
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -18,9 +17,9 @@ import (
 )
 
 // strictDNS returns the endpoints of a STRICT_DNS cluster, with the names to look up as their addresses,
-// and all names: see Cluster.DNSTarget. The rules are those of a ClusterLoadAssignment of EDS, except that a
+// all names, and how often to look them up. The rules are those of a ClusterLoadAssignment of EDS, except that a
 // locality needs neither an ID nor a weight, and an endpoint has one address.
-func (d *decoder) strictDNS(m *clusterv3.Cluster, p *path) (*Endpoints, string) {
+func (d *decoder) strictDNS(m *clusterv3.Cluster, p *path) (*Endpoints, []string, time.Duration) {
 	every := 5 * time.Second // Envoy's default
 	if m.GetDnsRefreshRate() != nil {
 		every = max(time.Second, p.dot("dns_refresh_rate").duration(m.GetDnsRefreshRate()))
@@ -29,7 +28,7 @@ func (d *decoder) strictDNS(m *clusterv3.Cluster, p *path) (*Endpoints, string) 
 	in := m.GetLoadAssignment()
 	if in == nil {
 		p.fail("must be set")
-		return nil, ""
+		return nil, nil, 0
 	}
 	in.ClusterName = m.GetName()
 	for i, l := range in.GetEndpoints() {
@@ -52,7 +51,7 @@ func (d *decoder) strictDNS(m *clusterv3.Cluster, p *path) (*Endpoints, string) 
 	value, err := proto.Marshal(in)
 	if err != nil {
 		p.fail(err.Error())
-		return nil, ""
+		return nil, nil, 0
 	}
 	inner := newEndpointsDecoder(value, nil, d.stopper, true)
 	e, ok := inner.decode()
@@ -63,7 +62,7 @@ func (d *decoder) strictDNS(m *clusterv3.Cluster, p *path) (*Endpoints, string) 
 		}
 	}
 	if !ok || e == nil || len(inner.errors) > 0 {
-		return nil, ""
+		return nil, nil, 0
 	}
 	e.wire = nil // there is no next version
 	var names []string
@@ -78,5 +77,5 @@ func (d *decoder) strictDNS(m *clusterv3.Cluster, p *path) (*Endpoints, string) 
 		p.dot("endpoints").fail("must have an endpoint that may receive RPCs")
 	}
 	slices.Sort(names)
-	return e, fmt.Sprint(strings.Join(slices.Compact(names), " "), " every ", every)
+	return e, slices.Compact(names), every
 }

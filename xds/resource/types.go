@@ -69,11 +69,13 @@ type Cluster struct {
 	// ServiceName is service_name as received: the name of the service in load reports and
 	// circuit breakers (T-LRS-4). It may be empty.
 	ServiceName string
-	// DNSTarget is the host:port that a ClusterDNS of type LOGICAL_DNS resolves; DNSHost is the host.
-	// Of type STRICT_DNS it has every host:port and the interval: "a:80 b:80 every 5s".
-	DNSTarget string
-	DNSHost   string
-	Strict    *Endpoints // of type STRICT_DNS, with names as addresses; otherwise nil
+	// DNSTargets are the host:ports that a ClusterDNS resolves, sorted, at least one. One of type LOGICAL_DNS has only one, with
+	// the host DNSHost. One of type STRICT_DNS looks them up every DNSRefresh, and has the endpoints Strict,
+	// with names as addresses.
+	DNSTargets []string
+	DNSHost    string
+	DNSRefresh time.Duration
+	Strict     *Endpoints // otherwise nil
 	// Children are the clusters of a ClusterAggregate, in priority order.
 	Children []string
 
