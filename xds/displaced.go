@@ -6,7 +6,6 @@ package xds
 import (
 	"errors"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 )
@@ -73,7 +72,7 @@ func (s *session) displacedEndedLocked(err error) {
 	switch {
 	case by:
 		other = "another XdsClient of this process"
-	case s.agent():
+	case s.core.cfg.IsAgent(s.cfg):
 		other = "unknown"
 	}
 	known := !d.since.IsZero() && (other == "" || !s.stats.status.Displaced.IsZero())
@@ -93,11 +92,6 @@ func (s *session) displacedEndedLocked(err error) {
 		slog.String("cause", "the server, for instance Istio's agent, accepts one stream and ends the previous one in order when another one opens; updates are late or do not arrive"),
 		slog.String("remedy", "have one xDS client behind the agent: select all targets of the process or none with XDSLB_ENABLE and XDSLB_DISABLE; do not use "+
 			"an xDS server or client of google.golang.org/grpc/xds, different Config.Policies or ControlPlaneDialOptions, or several processes behind one agent"))
-}
-
-// agent reports whether the server is Istio's agent.
-func (s *session) agent() bool {
-	return strings.HasPrefix(s.cfg.URI, "unix:") && s.core.node.GetMetadata().GetFields()["GENERATOR"].GetStringValue() == "grpc"
 }
 
 // openings has the time of the latest stream of each client of the process to each server, by URI.

@@ -163,6 +163,12 @@ func (s *Server) Key() string { return s.key }
 // Local reports whether the server is a source of resources in this process: see xds.RegisterSource.
 func (s *Server) Local() bool { return s.local }
 
+// IsAgent reports whether a server is Istio's agent, which accepts one stream: it has a Unix socket, and its
+// bootstraps have a mark of their generator.
+func (c *Config) IsAgent(s *Server) bool {
+	return strings.HasPrefix(s.URI, "unix:") && c.metadata.GetFields()["GENERATOR"].GetStringValue() == "grpc"
+}
+
 // HasCallCreds reports whether the client authenticates itself to the server by call credentials (A97).
 func (s *Server) HasCallCreds() bool { return len(s.callCreds) > 0 }
 

@@ -64,7 +64,7 @@ var rows = []row{
 	},
 	{
 		true, "several targets behind an agent that accepts one stream", "it opens a stream for each target, which displace each other: RPCs of all targets but one fail",
-		"connect without the agent, or leave one target to the process", channel(func(in *Input) bool { return in.Targets != nil && in.agent() && in.Targets() > 1 }),
+		"connect without the agent, or leave one target to the process", channel(func(in *Input) bool { return in.Targets != nil && in.servers(in.Bootstrap.IsAgent) && in.Targets() > 1 }),
 	},
 	{
 		true, "call_creds in the bootstrap without GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS=true", "it connects to the control plane without call credentials, which that may refuse",
@@ -309,12 +309,6 @@ func (in *Input) servers(f func(s *bootstrap.Server) bool) bool {
 		}
 	}
 	return false
-}
-
-// agent reports whether the control plane is Istio's agent, which accepts one stream.
-func (in *Input) agent() bool {
-	return in.servers(func(s *bootstrap.Server) bool { return strings.HasPrefix(s.URI, "unix:") }) &&
-		in.Bootstrap.Node().GetMetadata().GetFields()["GENERATOR"].GetStringValue() == "grpc"
 }
 
 // delta reports whether the client was configured to use incremental ADS.
