@@ -168,6 +168,7 @@ func (t *history) checkDestination(r *modelRPC, c *modelCluster) {
 	case l.switched || l.slowPolicy:
 		return // an outgoing policy has an old list of endpoints
 	}
+	t.checkPushback(r, c, l)
 	at, e := c.find(r.conn.number)
 	switch {
 	case e == nil:

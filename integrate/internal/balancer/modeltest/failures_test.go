@@ -207,6 +207,8 @@ type modelHost struct {
 	failures int  // in a row until now
 	most     int  // in a row since the last check
 	ejected  bool // at the last check
+
+	pushback modelPushback
 }
 
 // detectConsecutive has some clusters eject by consecutive failures, rather than by their percentage.

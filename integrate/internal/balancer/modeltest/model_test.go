@@ -34,6 +34,7 @@ import (
 //	intercepted_test.go  RPCs sent through the interceptors
 //	routes_test.go       RPCs by routes that change while RPCs are bound, and header mutations
 //	failures_test.go     retries and their budgets, and ejections by consecutive failures
+//	pushback_test.go     servers that push back (A6)
 //	health_test.go       the health services of backends (A17)
 //	names_test.go        hostnames: authorities (A81, A111) and TLS handshakes (A101)
 //	sessions_test.go     session affinity (A55)

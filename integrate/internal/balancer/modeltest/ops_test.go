@@ -53,6 +53,7 @@ var ops = []op{
 func (t *history) step() {
 	t.runEvent(ops)
 	t.runCombined()
+	t.runPushbacks()
 	if t.grpc.backends.endsStreams() {
 		kit.Pass(lb.LossDelay) // the end of a stream is not reported before
 	}
