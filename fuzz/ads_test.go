@@ -4,7 +4,9 @@
 package fuzz
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +17,14 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	encodingproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -230,4 +239,171 @@ func buildable(t *testing.T, cfg *picker.Config) {
 		g.states = append(g.states, picker.ClusterState{Leaf: -1})
 	}
 	g.build(t)
+}
+
+// script splits bytes into the messages of a server, each preceded by its length, up to a
+// maximum number.
+func script(b []byte, most int) (messages [][]byte) {
+	for len(messages) < most {
+		m, n := protowire.ConsumeBytes(b)
+		if n < 0 {
+			return messages
+		}
+		messages, b = append(messages, m), b[n:]
+	}
+	return messages
+}
+
+// say is the script of messages.
+func say(messages ...[]byte) (b []byte) {
+	for _, m := range messages {
+		b = protowire.AppendBytes(b, m)
+	}
+	return b
+}
+
+// A wire is the client's side of a stream without a network: the bytes that the test puts into
+// down arrive, and the client's messages are stored.
+type wire struct {
+	grpc.ClientStream // nil
+	ctx               context.Context
+	codec             encoding.CodecV2
+	down              chan []byte
+
+	mu sync.Mutex
+	up []proto.Message
+}
+
+// newWire returns the wire of a stream with options, which may have a codec.
+func newWire(ctx context.Context, opts []grpc.CallOption) *wire {
+	w := &wire{ctx: ctx, codec: encoding.GetCodecV2(encodingproto.Name), down: make(chan []byte)}
+	for _, o := range opts {
+		if o, ok := o.(grpc.ForceCodecV2CallOption); ok {
+			w.codec = o.CodecV2
+		}
+	}
+	return w
+}
+
+// sent returns the client's messages.
+func (w *wire) sent() []proto.Message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.up
+}
+
+// SendMsg implements grpc.ClientStream.
+func (w *wire) SendMsg(m any) error {
+	if w.ctx.Err() != nil {
+		return io.EOF
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.up = append(w.up, proto.Clone(m.(proto.Message)))
+	return nil
+}
+
+// RecvMsg implements grpc.ClientStream. Bytes that are no message end the stream, as
+// gRPC has it.
+func (w *wire) RecvMsg(m any) error {
+	select {
+	case b := <-w.down:
+		if err := w.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m); err != nil {
+			return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+		}
+		return nil
+	case <-w.ctx.Done():
+		return status.FromContextError(w.ctx.Err()).Err()
+	}
+}
+
+// CloseSend implements grpc.ClientStream.
+func (w *wire) CloseSend() error { return nil }
+
+// Context implements grpc.ClientStream.
+func (w *wire) Context() context.Context { return w.ctx }
+
+// Header implements grpc.ClientStream.
+func (w *wire) Header() (metadata.MD, error) { return nil, nil }
+
+const wrapperURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+
+// FuzzUnwrap decodes one entry of a response, plain or wrapped in a Resource, to its name and
+// to the type of its URL (T-XDS-12, T-XDS-13).
+func FuzzUnwrap(f *testing.F) {
+	entries := []*anypb.Any{
+		wrap(xdstest.Listener("l", "r")),
+		wrap(xdstest.RouteConfig("r", xdstest.Route("", "c"))),
+		wrap(xdstest.Cluster("c", "")),
+		wrap(xdstest.Endpoints("e")),
+		{TypeUrl: xdstest.EDS, Value: []byte{0x80}},                      // malformed
+		{TypeUrl: xdstest.EDS, Value: []byte("\x0a\x01\xff")},            // a name that is not UTF-8
+		{TypeUrl: xdstest.EDS, Value: []byte("\x0a\x01a\x0a\x02bb")},     // the last name counts
+		{TypeUrl: "type.googleapis.com/envoy.api.v2.Cluster"},            // of another version
+		{TypeUrl: "envoy.config.cluster.v3.Cluster"},                     // no prefix
+		wrap(new(discoveryv3.Resource)),                                  // nothing in it
+		wrap(&discoveryv3.Resource{Name: "e", Resource: new(anypb.Any)}), // nothing in that
+	}
+	for _, a := range entries {
+		f.Add(a.TypeUrl, a.Value)
+		once := wrap(&discoveryv3.Resource{Name: "other", Version: "1", Resource: a})
+		f.Add(once.TypeUrl, once.Value)
+		twice := wrap(&discoveryv3.Resource{Resource: once}) // the second wrapper is of no type that there is
+		f.Add(twice.TypeUrl, twice.Value)
+	}
+	halves := append(encode(f, &discoveryv3.Resource{Resource: &anypb.Any{TypeUrl: xdstest.EDS}}),
+		encode(f, &discoveryv3.Resource{Resource: &anypb.Any{Value: entries[3].Value}})...)
+	f.Add(wrapperURL, halves) // are merged
+	f.Fuzz(func(t *testing.T, url string, value []byte) {
+		entry := &anypb.Any{TypeUrl: url, Value: value}
+		gotURL, got, err := resource.Unwrap(entry)
+		wantURL, want := url, value
+		wrapper := new(discoveryv3.Resource)
+		known := url != wrapperURL
+		if url == wrapperURL && proto.Unmarshal(value, wrapper) == nil {
+			known, wantURL, want = true, wrapper.GetResource().GetTypeUrl(), wrapper.GetResource().GetValue()
+			if (err != nil) != (wrapper.Resource == nil) {
+				t.Fatalf("%v\nerror is %v", wrapper, err)
+			}
+		}
+		if err == nil && known && (gotURL != wantURL || !bytes.Equal(got, want)) {
+			t.Fatalf("Unwrap = %q, %q, want %q, %q", gotURL, got, wantURL, want)
+		}
+		if err != nil {
+			return
+		}
+		typ, ok := resource.TypeOf(gotURL)
+		if ok && typ.URL() != gotURL || ok != isType(gotURL) {
+			t.Fatalf("TypeOf(%q) = %v, %v", gotURL, typ, ok)
+		}
+		if ok {
+			checkName(t, typ, got)
+		}
+	})
+}
+
+// isType reports whether url is that of one of the four types.
+func isType(url string) bool {
+	return url == xdstest.LDS || url == xdstest.RDS || url == xdstest.CDS || url == xdstest.EDS
+}
+
+// checkName compares Name with the generated type's, and with Decode's opinion.
+func checkName(t *testing.T, typ resource.Type, value []byte) {
+	t.Helper()
+	name, err := resource.Name(typ, value)
+	if (err == nil) != (name != "") {
+		t.Fatalf("Name(%v) = %q, %v", typ, name, err)
+	}
+	m := message(typ)
+	if proto.Unmarshal(value, m) == nil {
+		field := m.ProtoReflect().Descriptor().Fields().ByNumber(1)
+		if want := m.ProtoReflect().Get(field).String(); name != want {
+			t.Fatalf("Name(%v) = %q, %v, want %q", typ, name, err, want)
+		}
+	}
+	if _, decodeErr := resource.Decode(typ, value, resource.Options{}); decodeErr == nil && err != nil {
+		t.Fatalf("Name(%v) = %v for a valid resource", typ, err)
+	} else if decodeErr != nil {
+		checkRefusal(t, decodeErr)
+	}
 }

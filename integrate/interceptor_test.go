@@ -6,12 +6,16 @@ package integrate_test
 import (
 	"context"
 	"io"
+	"reflect"
 	"runtime"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -23,6 +27,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
@@ -241,4 +247,202 @@ func TestSharedDialOptions(t *testing.T) {
 func awaitIdle(t *testing.T, cc *grpc.ClientConn) {
 	t.Helper()
 	kit.WaitFor(t, "the channel to become idle", func() bool { return cc.GetState() == connectivity.Idle })
+}
+
+// linkPath is the method in whose entry of the service config a channel's number is.
+const linkPath = "/xdslb.internal.Channel/Number"
+
+// TestServiceConfigIsEmpty checks that no RPC pays for a service config with methods if no route
+// needs it, however the channel was made, also after StatusOf and after the channel was idle.
+func TestServiceConfigIsEmpty(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
+	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(control.Bootstrap("n")))
+	cfg := integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1}
+	shared, err := integrate.DialOptions(cfg)
+	kit.Must(t, err)
+	b, err := integrate.NewBuilder(cfg)
+	kit.Must(t, err)
+	common := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithIdleTimeout(50 * time.Millisecond)}
+	byBuilder := append(slices.Clip(common), grpc.WithResolvers(b))
+	ways := []string{"NewClient", "DialOptions", "DialOptions again", "NewBuilder", "NewBuilder and interceptors", "registered scheme"}
+	var channels []*grpc.ClientConn
+	for i, dial := range []func() (*grpc.ClientConn, error){
+		func() (*grpc.ClientConn, error) { return cfg.NewClient("xds:///"+target, common...) },
+		func() (*grpc.ClientConn, error) {
+			return grpc.NewClient("xds:///"+target, append(shared, common...)...)
+		},
+		func() (*grpc.ClientConn, error) {
+			return grpc.NewClient("xds:///"+target, append(shared, common...)...)
+		},
+		func() (*grpc.ClientConn, error) { return grpc.NewClient("xds:///"+target, byBuilder...) },
+		func() (*grpc.ClientConn, error) {
+			return grpc.NewClient("xds:///"+target, append(slices.Clip(byBuilder), byHand...)...)
+		},
+		func() (*grpc.ClientConn, error) { return grpc.NewClient("xdslb:///"+target, common...) },
+	} {
+		cc, err := dial()
+		if err != nil {
+			t.Fatalf("%s: %v", ways[i], err)
+		}
+		defer func() { _ = cc.Close() }()
+		channels = append(channels, cc)
+	}
+	check := func(after string) {
+		t.Helper()
+		for i, cc := range channels {
+			for _, path := range []string{linkPath, "/s/m"} {
+				if m := cc.GetMethodConfig(path); !reflect.DeepEqual(m, grpc.MethodConfig{}) {
+					t.Errorf("%s, after %s: the service config has %+v for %s", ways[i], after, m, path)
+				}
+			}
+		}
+	}
+	rpcs := func() {
+		t.Helper()
+		for i, cc := range channels {
+			if _, err := call(t, cc); err != nil {
+				t.Fatalf("%s: %v", ways[i], err)
+			}
+		}
+	}
+	for range 2 {
+		rpcs()
+		check("an RPC")
+		numbers := map[int64]bool{}
+		for i, cc := range channels {
+			if s := statusOf(t, cc); s.Target != cc.Target() || s.Channel == 0 && s.Connectivity != "IDLE" || s.Channel != 0 && numbers[s.Channel] {
+				t.Errorf("%s: the channel has number %d, target %s and is %s; want a number of its own", ways[i], s.Channel, s.Target, s.Connectivity)
+			} else {
+				numbers[s.Channel] = true
+			}
+		}
+		check("StatusOf")
+		for _, cc := range channels {
+			awaitIdle(t, cc)
+		}
+	}
+}
+
+// TestRouteOfLinkPath checks that the other routes' timeouts apply if a route has the path in
+// whose entry of the service config a channel's number is.
+func TestRouteOfLinkPath(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	exact, all := xdstest.Route("", target), xdstest.Route("", target)
+	exact.Match.PathSpecifier = &routev3.RouteMatch_Path{Path: linkPath}
+	for route, d := range map[*routev3.Route]time.Duration{exact: 7 * time.Second, all: time.Nanosecond} {
+		route.GetRoute().MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(d)}
+	}
+	r.Routes[0] = xdstest.RouteConfig(target, exact, all)
+	set(t, control, r)
+	for way, cc := range map[string]*grpc.ClientConn{"DialOptions": dial(t, control.Bootstrap("a")), "NewBuilder": withoutInterceptors(t, control.Bootstrap("b"), target)} {
+		_, _ = call(t, cc) // the first RPC of a channel without interceptors may precede the routes
+		for range 2 {
+			if _, err := call(t, cc, grpc.WaitForReady(true)); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("%s: an RPC of a route with a timeout of 1 ns: %v", way, err)
+			}
+			_ = statusOf(t, cc)
+		}
+	}
+}
+
+// retriedByUs are services whose streams are retried by interceptors: because of their
+// route, and because of their cluster, which allows one retry at a time.
+func retriedByUs(backends []*xdstest.Backend) map[string]xdstest.Resources {
+	byHeader := clusters(backends, nil, retried(absent(xdstest.Route("", "a"), "nobody"), 2))
+	limited := clusters(backends, nil, retried(xdstest.Route("", "a"), 2))
+	limited.Clusters[0].CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRetries: wrapperspb.UInt32(1)}}}
+	return map[string]xdstest.Resources{"route by header": byHeader, "cluster with max_retries": limited}
+}
+
+// TestHeaderWhileReceiving: Header returns when the server has sent headers, while another
+// goroutine waits for a message that the server does not send before it has got one.
+func TestHeaderWhileReceiving(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		backends, control := b.backends(1), b.control()
+		for name, r := range retriedByUs(backends) {
+			set(t, control, r)
+			cc := b.dial(b.config(control))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
+			kit.Must(t, err)
+			got := make(chan error, 1)
+			go func() {
+				_, err := s.Recv()
+				got <- err
+			}()
+			synctest.Wait() // for Recv to wait
+			begin := time.Now()
+			header, err := s.Header()
+			if took := time.Since(begin); took > 0 || err != nil || len(header.Get("xdstest-backend")) == 0 {
+				t.Errorf("%s: Header returns %v and %v after %v, want the backend's headers at once", name, header, err, took)
+			}
+			if err := s.Send(&testgrpc.StreamingOutputCallRequest{}); err != nil {
+				t.Errorf("%s: Send: %v", name, err)
+			}
+			if err := <-got; err != nil {
+				t.Errorf("%s: Recv: %v", name, err)
+			}
+			cancel()
+			_ = cc.Close()
+		}
+	})
+}
+
+// TestCloseEndsAbandonedStream: a stream without headers that the application does not read ends
+// with its channel, at its first attempt and at a retry, whose place in the cluster's max_retries
+// another channel can have then.
+func TestCloseEndsAbandonedStream(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		backends, control := b.backends(1), b.control()
+		for name, r := range retriedByUs(backends) {
+			for _, retry := range []bool{false, true} {
+				set(t, control, r)
+				cc, other := b.dial(b.config(control)), b.dial(b.config(control))
+				for _, cc := range []*grpc.ClientConn{cc, other} {
+					if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ended := make(chan error, 2)
+				if retry {
+					backends[0].Fail(codes.Unavailable)
+				} else {
+					backends[0].SetDelay(time.Hour)
+				}
+				s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(t.Context(), grpc.OnFinish(func(err error) { ended <- err }))
+				kit.Must(t, err)
+				if retry {
+					synctest.Wait()
+					backends[0].Fail(codes.OK)
+					backends[0].SetDelay(time.Hour)
+					kit.Must(t, s.Send(&testgrpc.StreamingOutputCallRequest{}))
+				}
+				synctest.Wait()
+				_ = cc.Close()
+				synctest.Wait()
+				select {
+				case err := <-ended:
+					if status.Code(err) != codes.Canceled {
+						t.Errorf("%s, retry %t: OnFinish is called with %v, want CANCELED", name, retry, err)
+					}
+				default:
+					t.Errorf("%s, retry %t: OnFinish is not called after Close", name, retry)
+				}
+				backends[0].SetDelay(0)
+				backends[0].Fail(codes.Unavailable)
+				before := backends[0].Calls()
+				_, _ = call(t, other)
+				if n := backends[0].Calls() - before; n != 3 {
+					t.Errorf("%s, retry %t: %d attempts at an RPC of another channel, want 3", name, retry, n)
+				}
+				backends[0].Fail(codes.OK)
+				_ = other.Close()
+			}
+		}
+	})
 }

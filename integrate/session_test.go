@@ -278,3 +278,159 @@ func drains(t *testing.T, cc *grpc.ClientConn) bool {
 	x, err := integrate.Explain(t.Context(), cc, testgrpc.TestService_UnaryCall_FullMethodName)
 	return err == nil && !x.Pending
 }
+
+// inPriorities serves two backends, each in a priority of its own, with sessions.
+func inPriorities(t *testing.T, control *xdstest.Server, first, second *xdstest.Backend) {
+	t.Helper()
+	r := xdstest.Service(target,
+		xdstest.Locality{Place: xdstest.Place{Zone: "a"}, Endpoints: xdstest.BackendEndpoints(first)},
+		xdstest.Locality{Place: xdstest.Place{Zone: "b"}, Endpoints: xdstest.BackendEndpoints(second), Priority: 1})
+	r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "session", sticky(t, "")))
+	set(t, control, r)
+}
+
+// TestSessionPriorities: a session stays with its endpoint as long as that is connected, also
+// while its priority is not in use: because a higher one has come back, or because the endpoint
+// has moved to a lower one (A75).
+func TestSessionPriorities(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	high, low := backends[0], backends[1]
+	inPriorities(t, control, high, low)
+	high.Stop()
+	cc := dial(t, control.Bootstrap("n"))
+	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	backend, cookie := inSession(t, cc, "")
+	if backend != low.Addr().String() || cookie == "" {
+		t.Fatalf("an RPC went to %s, and its session is %q", backend, cookie)
+	}
+	check := func(what string, others *xdstest.Backend) {
+		t.Helper()
+		kit.WaitFor(t, "RPCs at the other priority", func() bool { b, _ := inSession(t, cc, ""); return b == others.Addr().String() })
+		for range 4 {
+			if backend, next := inSession(t, cc, cookie); backend != low.Addr().String() || next != "" {
+				t.Errorf("%s: an RPC of the session went to %s, cookie %q", what, backend, next)
+			}
+		}
+		if s := statusOf(t, cc).Clusters[0]; s.Priority != 0 || s.Leaves[0].InFlight != 0 {
+			t.Errorf("%s: %+v", what, s)
+		}
+	}
+	kit.Must(t, high.Start())
+	cc.ResetConnectBackoff()
+	check("a higher priority is back", high)
+	inPriorities(t, control, low, high)
+	check("its priority is the first", low)
+	inPriorities(t, control, high, low)
+	check("its priority is the second", high)
+	low.Stop()
+	kit.WaitFor(t, "the loss of the second priority's connection", func() bool { return statusOf(t, cc).Clusters[0].Leaves[0].Priorities[1].Endpoints.Ready == 0 })
+	kit.WaitFor(t, "a session at the first priority", func() bool { b, next := inSession(t, cc, cookie); return b == high.Addr().String() && next != "" })
+}
+
+// TestSessionRetired: a session moves on when the connection of its endpoint is closed, since
+// its priority was not in use for Config.RetireAfter.
+func TestSessionRetired(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	high, low := backends[0], backends[1]
+	inPriorities(t, control, high, low)
+	high.Stop()
+	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, RetireAfter: 50 * time.Millisecond})
+	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	backend, cookie := inSession(t, cc, "")
+	if backend != low.Addr().String() {
+		t.Fatalf("an RPC went to %s", backend)
+	}
+	kit.Must(t, high.Start())
+	cc.ResetConnectBackoff()
+	kit.WaitFor(t, "the second priority to be dormant", func() bool { return statusOf(t, cc).Clusters[0].Leaves[0].Priorities[1].Phase == "dormant" })
+	kit.WaitFor(t, "the end of its connection", func() bool { return low.Connections() == 0 })
+	if backend, next := inSession(t, cc, cookie); backend != high.Addr().String() || next == "" {
+		t.Errorf("an RPC of the session went to %s, cookie %q", backend, next)
+	}
+}
+
+// TestSessionHedged: the session of an RPC that is hedged is with the endpoint that has answered
+// it, whichever was picked last (A55).
+func TestSessionHedged(t *testing.T) { inBubble(t, checkSessionHedged) }
+
+func checkSessionHedged(t *testing.T, b *bubble) {
+	backends, control := b.backends(2), b.control()
+	route := retried(xdstest.Route("", target), 1)
+	route.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(20 * time.Millisecond)
+	route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
+	r := statefulService(t, false, backends)
+	r.Routes[0] = xdstest.RouteConfig(target, route)
+	set(t, control, r)
+	cfg := b.config(control)
+	cfg.Idempotent = func(string) bool { return true }
+	cc := b.dial(cfg)
+	first := backends[0].Addr().String()
+	var cookie string
+	for _, b := range backends {
+		kit.WaitFor(t, "a session at each backend", func() bool {
+			backend, next := inSession(t, cc, "")
+			if backend == first {
+				cookie = next
+			}
+			return backend == b.Addr().String()
+		})
+	}
+	backends[0].SetDelay(200 * time.Millisecond) // is asked first or second, and answers
+	backends[1].SetDelay(time.Hour)              // the test does not wait for it
+	before := backends[1].Calls()
+	for range 6 {
+		backend, next := inSession(t, cc, "")
+		text, err := base64.StdEncoding.DecodeString(next)
+		if backend != first || err != nil || !strings.HasPrefix(string(text), first+";") {
+			t.Errorf("%s has answered, and the session is with %q", backend, text)
+		}
+		if backend, next := inSession(t, cc, cookie); backend != first || next != "" {
+			text, _ := base64.StdEncoding.DecodeString(next)
+			t.Errorf("%s has answered an RPC of its session, which is with %q now", backend, text)
+		}
+	}
+	if backends[1].Calls() == before {
+		t.Error("no RPC was hedged")
+	}
+}
+
+// TestRandomHashWithChangedHeaders checks that RPCs without a value to hash are spread over a hash ring
+// (A42, T-RING-6), also if their route changes headers and the application makes all of them with one
+// context that can be canceled.
+func TestRandomHashWithChangedHeaders(t *testing.T) {
+	for name, headers := range map[string][]*corev3.HeaderValueOption{
+		"no changes":     nil,
+		"a header added": {{Header: &corev3.HeaderValue{Key: "x-client", Value: "a"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const n, rpcs = 5, 300
+			backends := xdstest.NewBackends(t, n, xdstest.BackendOptions{})
+			control := xdstest.New(t, xdstest.Options{})
+			route := testplane.HashHeader(xdstest.Route("", target), "user") // which no RPC has
+			route.RequestHeadersToAdd = headers
+			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+			r.Routes[0] = xdstest.RouteConfig(target, route)
+			r.Clusters[0] = xdstest.Cluster(target, target, testplane.RingHash(1024, 4096))
+			set(t, control, r)
+			cc := dial(t, control.Bootstrap(t.Name()))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			counts := map[string]int{}
+			for range rpcs {
+				res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{})
+				kit.Must(t, err)
+				counts[res.GetHostname()]++
+			}
+			// An endpoint has a fifth of the ring, give or take a third of that: a chance of 1e-18 to get no RPC.
+			if len(counts) < n {
+				t.Errorf("%d RPCs went to %d of %d endpoints: %v", rpcs, len(counts), n, counts)
+			}
+		})
+	}
+}

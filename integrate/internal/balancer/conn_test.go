@@ -4,8 +4,18 @@
 package balancer
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -146,4 +156,148 @@ func TestSlowClose(t *testing.T) {
 	if cc.closed != 1 {
 		t.Errorf("%d connections are closed, want 1", cc.closed)
 	}
+}
+
+// TestDrainedStaysDown: a draining endpoint that loses its connection gets no other
+// (A27-CLA-8), until it drains no more.
+func TestDrainedStaysDown(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	b.Update(configOf(clusterOf("c", prio(eps(1, 2)))))
+	for n := 1; n <= 2; n++ {
+		cc.conn(t, n).to(ready)
+	}
+	drained := eps(1, 2)
+	drained[0].Health = picker.Draining
+	b.Update(configOf(clusterOf("c", prio(drained))))
+	b.flush()
+	wantPick(t, b, 2)
+	if !cc.has(1) {
+		t.Error("the connection of an endpoint that drains was closed, with its RPCs")
+	}
+	cc.conn(t, 1).to(idle)
+	b.flush()
+	if cc.has(1) {
+		t.Error("the drained endpoint goes on connecting")
+	}
+	b.Update(configOf(clusterOf("c", prio(eps(1, 2)))))
+	b.flush()
+	if cc.conn(t, 1).connects != 1 {
+		t.Error("the endpoint is not connected when it drains no more")
+	}
+	cc.conn(t, 1).to(ready)
+	wantPick(t, b, 1, 2)
+}
+
+// TestSubsetWithoutDraining: a random subset (A68) has as many endpoints to pick as it
+// should when half of all are draining.
+func TestSubsetWithoutDraining(t *testing.T) {
+	var numbers []int
+	for i := range 20 {
+		numbers = append(numbers, i+1)
+	}
+	list := eps(numbers...)
+	for i := range 10 {
+		list[i].Health = picker.Draining
+	}
+	c := clusterOf("c", prio(list))
+	c.Leaves[0].Policy = picker.Policy{Flat: true, Subset: 2}
+	for range 100 {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(c))
+		if n := len(cc.open(21)); n != 2 {
+			t.Fatalf("a subset of 2 has %d endpoints that do not drain", n)
+		}
+		b.Close()
+	}
+}
+
+// TestEndpointSize keeps endpoints in their size class, which most of the memory
+// per endpoint follows from.
+func TestEndpointSize(t *testing.T) {
+	if size := unsafe.Sizeof(endpoint{}); size > 64 {
+		t.Errorf("an endpoint has %d bytes, want at most 64", size)
+	}
+	if size := unsafe.Sizeof(conn{}); size > 48 {
+		t.Errorf("a connection has %d bytes, want at most 48", size)
+	}
+}
+
+// TestUndrain: an endpoint that was drained from the beginning, and so was never
+// connected to, is connected to once it is not drained any more (A27-CLA-8), in the
+// priority in use and in one that was passed over for it.
+func TestUndrain(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	endpoints := func(health picker.Health) [][]picker.Endpoint {
+		list := [][]picker.Endpoint{eps(1, 2), eps(3)}
+		list[0][1].Health, list[1][0].Health = health, health
+		return list
+	}
+	for _, health := range []picker.Health{picker.Draining, picker.Healthy} {
+		list := endpoints(health)
+		b.Update(configOf(clusterOf("c", prio(list[0]), prio(list[1]))))
+		if health == picker.Draining {
+			cc.conn(t, 1).to(failure) // priority 1 is next, and its only endpoint is draining
+		}
+		b.flush()
+	}
+	cc.conn(t, 2).to(failure)
+	cc.conn(t, 3).to(ready)
+	b.flush()
+	if got, err := b.pick(); got != addr(3).String() {
+		t.Errorf("picked %q, %v, want endpoint 3", got, err)
+	}
+}
+
+// lostConn is a connection on which no stream can be created.
+type lostConn struct{ grpc.ClientConnInterface }
+
+func (lostConn) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, status.Error(codes.Unavailable, "connection reset by peer")
+}
+
+// TestHealthStreamOfLostConn checks that the end of a health stream is not reported if it is due to
+// the loss of the connection, which stops the watch, and is reported otherwise (A17).
+func TestHealthStreamOfLostConn(t *testing.T) {
+	for _, lost := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var reported []connectivity.State
+			w := &healthWatch{service: "s", cancel: cancel}
+			go w.run(ctx, lostConn{}, func(s balancer.SubConnState) { reported = append(reported, s.ConnectivityState) })
+			synctest.Wait()
+			if lost {
+				cancel()
+			}
+			time.Sleep(lossDelay + time.Millisecond)
+			synctest.Wait()
+			cancel()
+			synctest.Wait()
+			if failed := len(reported) == 1 && reported[0] == connectivity.TransientFailure; failed == lost {
+				t.Errorf("connection lost %v: reported %v", lost, reported)
+			}
+		})
+	}
+}
+
+// TestHealthWatchReplaced checks that a connection whose cluster had a health check of its own uses
+// the health that gRPC reports once the cluster has none (A17), also if the change was not applied
+// to the connection at the time, since the cluster's policy had child policies.
+func TestHealthWatchReplaced(t *testing.T) {
+	b, cc := newTestLB(t, Config{HealthCheckService: "s"})
+	checked := clusterOf("c", prio(eps(1)))
+	checked.Leaves[0].HealthCheck = &picker.HealthCheck{Service: "silent"}
+	b.set(configOf(checked))
+	b.to(cc.conn(t, 1), ready)
+	b.lock()
+	l := b.live()[0]
+	if len(l.watches) != 1 {
+		t.Errorf("%d watches of READY connections, want 1", len(l.watches))
+	}
+	l.cfg = &clusterOf("c", prio(eps(1))).Leaves[0]
+	for e := range l.endpoints {
+		e.resume()
+	}
+	l.priorities[0].recount()
+	b.unlock()
+	wantPick(t, b, 1)
 }

@@ -4,17 +4,27 @@
 package balancer
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
 	"math"
+	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/integrate/internal/counters"
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
+	"github.com/xdslb/xdslb/integrate/internal/weights"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -157,5 +167,286 @@ func TestWatchedCallsAllocateNothing(t *testing.T) {
 	}
 	if e := endpointNamed(t, b.inspected(), addr(1).String()); e.OK < 100 {
 		t.Errorf("%d RPCs are counted", e.OK)
+	}
+}
+
+// TestExplainChangesNothing: nothing is connected, announced, published, counted or noted
+// for an explanation, whatever the policy; IDLE endpoints stay so.
+func TestExplainChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]*picker.Cluster{
+			"round robin": clusterOf("c", prio(eps(1, 2)), prio(eps(3))),
+			"ring":        ring(clusterOf("c", prio(eps(1, 2)))),
+			"latency":     latency(clusterOf("c", prio(eps(1, 2)))),
+			"pick_first":  firstOf(true, false, prio(eps(1, 2))),
+			"custom":      customOf(false, stubA, `{}`, prio(eps(1), eps(2))),
+		} {
+			c.Leaves[0].Drops = []picker.Drop{{Category: "d", PerMillion: 500000}}
+			b, cc := newTestLB(t, Config{})
+			b.set(configOf(c))
+			for round := range 2 {
+				before := b.footprint(cc)
+				for range 5 {
+					b.explained(t, context.Background())
+					b.explained(t, metadatautil.WithHash(context.Background(), 7))
+				}
+				synctest.Wait()
+				if after := b.footprint(cc); after != before {
+					t.Errorf("%s, round %d: explaining changed\n%s to\n%s", name, round, before, after)
+				}
+				if cc.has(1) {
+					b.to(cc.conn(t, 1), ready)
+				}
+				b.flush()
+			}
+		}
+	})
+}
+
+// footprint is all that an explanation could change.
+func (b *testLB) footprint(cc *fakeCC) string {
+	b.lock()
+	defer b.unlock()
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	text := fmt.Sprintln(cc.opened, cc.closed, cc.announced, cc.state, b.version, len(b.rec.journal.Events()), b.nextPublish, b.rt.Idle(), b.picker.waiting.Load(), b.picker.current.Load())
+	for _, a := range slices.Sorted(maps.Keys(cc.conns)) {
+		text += fmt.Sprintln(a, cc.conns[a].connects)
+	}
+	for _, l := range b.live() {
+		drops, overload := l.dropCounters()
+		text += fmt.Sprintln(l.breaker.InFlight(), drops[0].Load(), overload.Load())
+		for _, p := range l.priorities {
+			text += fmt.Sprintln(p.phase, p.counts, p.next, p.needsConnect)
+			for _, loc := range p.localities {
+				text += fmt.Sprintln(loc.load.Snapshot())
+			}
+		}
+	}
+	return text
+}
+
+// TestExplainDuringUpdates: explanations and updates do not get into each other's way, and
+// an explanation that comes in between is whole all the same.
+func TestExplainDuringUpdates(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	sets := [][]int{{1, 2, 3}, {3, 4}, {5, 1}, {2}}
+	b.set(configOf(clusterOf("c", prio(eps(sets[0]...)))))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 300 {
+			b.set(configOf(clusterOf("c", prio(eps(sets[i%len(sets)]...)))))
+			for _, n := range sets[i%len(sets)] {
+				if sc := cc.find(n); sc != nil && n%2 == 1 {
+					sc.to(ready)
+				}
+			}
+		}
+	}()
+	for n := 0; ; n++ {
+		x := b.explained(t, context.Background())
+		c := onlyCluster(t, x)
+		sum := c.Waits + c.Fails
+		for _, l := range c.Status.Localities() {
+			sum += l.Share
+		}
+		if c.Note == "" && math.Abs(sum-1) > 1e-9 {
+			t.Fatalf("shares add up to %v:\n%v", sum, x)
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+}
+
+// TestExplainManyRoutes: an RPC that may take each of many routes costs no more for each
+// than one that may take a few.
+func TestExplainManyRoutes(t *testing.T) {
+	allocations := func(routes int) float64 {
+		cfg := configOf(clusterOf("c", prio(eps(1))))
+		fraction := uint32(1)
+		some := cfg.Routes[0]
+		some.Fraction = &fraction
+		cfg.Routes = append(slices.Repeat([]picker.Route{some}, routes), cfg.Routes...)
+		return testing.AllocsPerRun(1, func() {
+			s, err := Simulate(cfg, Config{}.options(), nil)
+			kit.Must(t, err)
+			defer s.Close()
+			if x, err := Explain(context.Background(), s.Balancer, "/s/m"); err != nil || len(x.Routes) != routes+1 {
+				t.Fatalf("explained: %v, %v", x, err)
+			}
+		})
+	}
+	if few, many := allocations(50), allocations(500); many > 15*few {
+		t.Errorf("50 routes take %v allocations, 500 take %v", few, many)
+	}
+}
+
+// TestSimulation checks which endpoints get RPCs in states that are supposed, for each way of
+// connecting: at once, on demand, by a child policy, and with several addresses.
+func TestSimulation(t *testing.T) {
+	draining := eps(1, 2)
+	draining[0].Health = picker.Draining
+	double := eps(1, 2)
+	double[0].Extra = &picker.EndpointExtra{Addrs: []netip.AddrPort{addr(9)}}
+	two := func() *picker.Cluster {
+		low := prio(eps(3))
+		low.Localities[0].ID.Zone = "low"
+		return clusterOf("c", prio(eps(1, 2)), low)
+	}
+	for _, row := range []struct {
+		name    string
+		cluster *picker.Cluster
+		down    []int
+		pending []int
+		want    string // shares of endpoints 1 to 3, the states of 1 and 2, and the priority in use
+	}{
+		{"all READY", two(), nil, nil, "0.5 0.5 0 READY READY 0"},
+		{"one is down", two(), []int{1}, nil, "0 1 0 TRANSIENT_FAILURE READY 0"},
+		{"one connects", two(), nil, []int{1}, "0 1 0 CONNECTING READY 0"},
+		{"the first priority is down", two(), []int{1, 2}, nil, "0 0 1   1"},
+		{"the first priority connects", two(), nil, []int{1, 2}, "0 0 1   1"},
+		{"the first that connects", two(), []int{3}, []int{1, 2}, "0 0 0 CONNECTING CONNECTING 0"},
+		{"all down", two(), []int{1, 2, 3}, nil, "0 0 0   1"},
+		{"draining", clusterOf("c", prio(draining)), nil, nil, "0 1 0 READY READY 0"},
+		{"draining and down", clusterOf("c", prio(draining)), []int{1}, nil, "0 1 0 IDLE READY 0"},
+		{"ring", ring(two()), nil, nil, "? ? 0 READY READY 0"},
+		{"ring, one is down", ring(two()), []int{1}, nil, "0 1 0 TRANSIENT_FAILURE READY 0"},
+		{"ring, all of a priority down", ring(two()), []int{1, 2}, nil, "0 0 1   1"},
+		{"pick_first", firstOf(true, false, prio(eps(1, 2))), nil, nil, "1 0 0 READY IDLE 0"},
+		{"pick_first, one is down", firstOf(true, false, prio(eps(1, 2))), []int{1}, nil, "0 1 0 IDLE READY 0"},
+		{"custom", customOf(true, stubA, `{}`, prio(eps(1, 2))), nil, nil, "0 0 0 READY READY 0"},
+		{"two addresses", clusterOf("c", prio(double)), nil, nil, "0.5 0.5 0 READY READY 0"},
+		{"two addresses, both are down", clusterOf("c", prio(double)), []int{1}, nil, "0 1 0 TRANSIENT_FAILURE READY 0"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				states := map[netip.AddrPort]connectivity.State{}
+				for _, n := range row.down {
+					states[addr(n)] = failure
+				}
+				for _, n := range row.pending {
+					states[addr(n)] = connecting
+				}
+				begin := time.Now()
+				s, err := Simulate(configOf(row.cluster), Config{}.options(), states)
+				kit.Must(t, err)
+				defer s.Close()
+				x, err := Explain(context.Background(), s.Balancer, "/s/m")
+				if err != nil || time.Since(begin) > 0 || x.Pending {
+					t.Fatalf("after %v: %v\n%v", time.Since(begin), err, x)
+				}
+				c, got, names := onlyCluster(t, x), "", ""
+				for n := 1; n <= 3; n++ {
+					share := "0"
+					if e := endpointIn(c, addr(n).String()); e != nil {
+						if share = fmt.Sprintf("%.3g", e.Share); strings.Contains(row.want, "?") && e.Share > 0 {
+							share = "?" // by the ring
+						}
+						if n < 3 {
+							names += e.State
+						}
+					}
+					if got += share + " "; n < 3 {
+						names += " "
+					}
+				}
+				live := s.list.all[0]
+				if got += fmt.Sprint(names, slices.Index(live.priorities, live.inUse)); got != row.want {
+					t.Errorf("the cluster is %s, want %s:\n%v", got, row.want, x)
+				}
+			})
+		})
+	}
+}
+
+// TestSimulationIsApart checks that a simulation shares nothing with the channels of the process:
+// neither circuit breakers nor the record of lines that are logged once.
+func TestSimulationIsApart(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	b.set(configOf(clusterOf("simulated", prio(eps(1)))))
+	b.to(cc.conn(t, 1), ready)
+	b.flush()
+	if _, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: t.Context()}); err != nil {
+		t.Fatal(err)
+	}
+	before := breakersInUse()
+	weighted := prio(eps(1, 2))
+	edit(&weighted, 0, func(e *picker.Endpoint) { e.Weight = 3 })
+	s, err := Simulate(configOf(clusterOf("simulated", weighted)), Config{}.options(), nil)
+	kit.Must(t, err)
+	x, err := Explain(context.Background(), s.Balancer, "/s/m")
+	if err != nil || onlyCluster(t, x).Status.LeafInUse().InFlight != 0 || breakersInUse() != before {
+		t.Errorf("%v: the simulation has %d RPCs of a channel in flight, and the process %d breakers of %d", err, onlyCluster(t, x).Status.LeafInUse().InFlight, breakersInUse(), before)
+	}
+	s.Close()
+	if l := b.live()[0]; l.breaker.InFlight() != 1 || weights.Noted("simulated") || breakersInUse() != before {
+		t.Errorf("after the simulation the channel has %d RPCs in flight, %d breakers; noted: %v", l.breaker.InFlight(), breakersInUse(), weights.Noted("simulated"))
+	}
+}
+
+// breakersInUse returns the number of circuit breakers of the process.
+func breakersInUse() (n int) {
+	counters.Breakers(func(string, string, *counters.Breaker) { n++ })
+	return n
+}
+
+// TestWaitReadyRests (A52): a child policy that stays IDLE is asked to connect by WaitReady
+// once, and not over and over while that waits.
+func TestWaitReadyRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := newTestLB(t, Config{})
+		_ = built()
+		b.set(configOf(customOf(true, stubA, `{"Lazy":true}`, prio(eps(1)))))
+		b.flush()
+		s := one(t)
+		s.mu.Lock()
+		s.mute = true
+		s.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if closed, err := AwaitReady(ctx, b.Balancer, "/s/m"); closed || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("WaitReady returned %v, closed: %v", err, closed)
+		}
+		synctest.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.idled == 0 || s.idled > 3 {
+			t.Errorf("the policy was asked to connect %d times in a second, want once", s.idled)
+		}
+	})
+}
+
+// lookedAt is a context of somebody who wants to know when it is looked at.
+type lookedAt struct {
+	context.Context
+	look func()
+}
+
+func (c lookedAt) Value(key any) any {
+	c.look()
+	return c.Context.Value(key)
+}
+
+// TestWaitReadyAsksUnlocked: the context's own code, which may read the channel's status, is called
+// without the mutex, also when the missing parts are determined.
+func TestWaitReadyAsksUnlocked(t *testing.T) {
+	b, _ := newTestLB(t, Config{})
+	cfg := configOf(clusterOf("c", prio(eps(1))))
+	cfg.Routes[0].Headers = []picker.HeaderMatch{{Name: "x", Kind: picker.HeaderPresent}}
+	b.set(cfg)
+	b.flush()
+	looks := 0
+	ctx := lookedAt{t.Context(), func() {
+		looks++
+		if !b.unlocked() {
+			t.Error("the context is asked with the mutex held")
+		}
+	}}
+	if isReady(ctx, b.Balancer, "/s/m") || Missing(ctx, b.Balancer, "/s/m") == "" || looks < 2 {
+		t.Errorf("the cluster is ready, or the context was asked %d times, want 2", looks)
 	}
 }

@@ -5,16 +5,21 @@ package balancer
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/balancer"
 
 	"github.com/xdslb/xdslb/bench/kit"
+	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -180,4 +185,233 @@ func waits(t *testing.T, visit func(function string)) (locked bool) {
 		}
 	}
 	return locked
+}
+
+// TestBreakerKeepsCount: a circuit breaker knows of RPCs in flight when the cluster
+// changes its LRS server, and when it leaves the routes for a while (T-CB-2).
+func TestBreakerKeepsCount(t *testing.T) {
+	limited := func(server string) *picker.Cluster {
+		c := clusterOf("keeps", prio(eps(1)))
+		c.Leaves[0].MaxRequests, c.Leaves[0].Load.Server = 1, server
+		return c
+	}
+	for name, changes := range map[string][]*picker.Cluster{
+		"another LRS server": {limited("a"), limited("b")},
+		"reports are off":    {limited("a"), limited("")},
+		"gone and back":      {limited("a"), clusterOf("other", prio(eps(2))), limited("a")},
+	} {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(changes[0]))
+		cc.conn(t, 1).to(ready)
+		b.flush()
+		res, err := b.picker.Pick(pickInfo())
+		kit.Must(t, err)
+		for _, c := range changes[1:] {
+			b.Update(configOf(c))
+			b.flush()
+		}
+		cc.conn(t, 1).to(ready)
+		b.flush()
+		if _, err := b.pick(); err == nil {
+			t.Errorf("%s: max_requests is 1, one RPC is in flight, and another was admitted", name)
+		}
+		res.Done(endedOK)
+		wantPick(t, b, 1)
+		b.Close()
+	}
+	counters.Breakers(func(cluster, _ string, _ *counters.Breaker) {
+		if cluster == "keeps" {
+			t.Error("the breaker is kept without users or RPCs in flight")
+		}
+	})
+}
+
+// TestBreakerBeforePublication checks that an RPC counts for its EDS service if its pick precedes the
+// publication of updates that change the EDS service and change it back (A32, T-CB-2).
+func TestBreakerBeforePublication(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		defer b.Close()
+		update := func(service string) {
+			c := clusterOf("early", prio(eps(1)))
+			c.Leaves[0].MaxRequests, c.Leaves[0].Service = 1, service
+			b.Update(configOf(c))
+		}
+		update("one")
+		cc.conn(t, 1).to(ready)
+		b.flush()
+		update("two")
+		update("one")
+		res, err := b.picker.Pick(pickInfo())
+		kit.Must(t, err)
+		b.flush()
+		if _, err := b.pick(); err == nil {
+			t.Error("max_requests is 1, one RPC is in flight, and another was admitted")
+		}
+		res.Done(endedOK)
+		wantPick(t, b, 1)
+	})
+}
+
+// TestBreakerWithoutLimit checks that RPCs of a cluster without a limit are not counted, and that
+// RPCs that began without a limit do not count for a limit that is set later, and vice versa.
+func TestBreakerWithoutLimit(t *testing.T) {
+	limited := func(limit uint32) *picker.Config {
+		c := clusterOf("unlimited", prio(eps(1)))
+		c.Leaves[0].MaxRequests = limit
+		return configOf(c)
+	}
+	b, cc := newTestLB(t, Config{})
+	update := func(limit uint32) {
+		b.Update(limited(limit))
+		cc.conn(t, 1).to(ready)
+		b.flush()
+	}
+	start := func() (finish func()) {
+		t.Helper()
+		res, err := b.picker.Pick(pickInfo())
+		kit.Must(t, err)
+		return func() { res.Done(endedOK) }
+	}
+	refused := func(when string) {
+		t.Helper()
+		if _, err := b.pick(); err == nil {
+			t.Errorf("%s: max_requests is 1, one RPC is in flight, and another was admitted", when)
+		}
+	}
+	update(math.MaxUint32)
+	unlimited := start()
+	counters.Breakers(func(cluster, _ string, _ *counters.Breaker) {
+		if cluster == "unlimited" {
+			t.Error("a cluster without a limit has a breaker")
+		}
+	})
+	update(1)
+	one := start()
+	refused("after a change to 1")
+	unlimited()
+	refused("after the end of an RPC from before")
+	update(math.MaxUint32)
+	start()()
+	update(1)
+	refused("after a change to no limit and back")
+	one()
+	start()()
+	b.Close()
+}
+
+// TestRefusalsAllocateNothing: a pick that ends an RPC, or finds no endpoint, returns an
+// error that was made before, however often.
+func TestRefusalsAllocateNothing(t *testing.T) {
+	tests := map[string]func(*picker.Config){
+		"dropped": func(c *picker.Config) {
+			c.Clusters[0].Leaves[0].Drops = []picker.Drop{{Category: "d", PerMillion: 1e6}}
+		},
+		"breaker":         func(c *picker.Config) { c.Clusters[0].Leaves[0].MaxRequests = 0 },
+		"default breaker": func(c *picker.Config) { c.Clusters[0].Leaves[0].DefaultLimit = true },
+		"no route":        func(c *picker.Config) { c.Routes[0].Path = picker.StringMatch{Kind: picker.MatchExact, Value: "/x"} },
+		"not forwarding":  func(c *picker.Config) { c.Routes[0].Clusters = nil },
+		"no endpoints":    func(c *picker.Config) { c.Clusters[0].Leaves[0].Priorities = nil },
+	}
+	for name, change := range tests {
+		b, cc := newTestLB(t, Config{DefaultMaxRequests: 1, Logger: slog.New(slog.DiscardHandler)})
+		cfg := configOf(clusterOf("refused", prio(eps(0)))) // the process shares breakers by name
+		change(cfg)
+		b.set(cfg)
+		if cc.has(0) {
+			cc.conn(t, 0).to(ready)
+		}
+		b.flush()
+		info := balancer.PickInfo{FullMethodName: "/s/m", Ctx: t.Context()}
+		_, _ = b.picker.Pick(info) // uses up the default limit
+		if n := testing.AllocsPerRun(1000, func() {
+			if _, err := b.picker.Pick(info); err == nil {
+				t.Fatalf("%s: no error", name)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations for each refused pick, want none", name, n)
+		}
+	}
+}
+
+// TestRefusalsFollow: the errors of rejected RPCs are built once for all configurations with the
+// same drops and breaker, and rebuilt for each that differs.
+func TestRefusalsFollow(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	leaf := picker.Leaf{Service: "s", MaxRequests: 1, Drops: []picker.Drop{{Category: "d", PerMillion: 1}, {Category: "e"}}}
+	made := func(change func(*picker.Leaf)) (*rejections, string) {
+		cfg := configOf(clusterOf("followed", prio(eps(0))))
+		of := &cfg.Clusters[0].Leaves[0]
+		of.Service, of.MaxRequests, of.Drops = leaf.Service, leaf.MaxRequests, slices.Clone(leaf.Drops)
+		change(of)
+		b.set(cfg)
+		cc.conn(t, 0).to(ready)
+		b.flush()
+		r := b.picker.current.Load().clusters.At(0).rejections
+		return r, fmt.Sprint(r.overload, r.drops)
+	}
+	first, _ := made(func(*picker.Leaf) {})
+	if r, _ := made(func(l *picker.Leaf) { l.Priorities = []picker.Priority{prio(eps(0, 1))} }); r != first {
+		t.Error("the statuses are rebuilt for another endpoint")
+	}
+	for want, change := range map[string]func(*picker.Leaf){
+		`max requests 7 exceeded on service "s"`:        func(l *picker.Leaf) { l.MaxRequests = 7 },
+		`max requests 1 exceeded on service "other"`:    func(l *picker.Leaf) { l.Service = "other" },
+		`dropped by category "f" of cluster "followed"`: func(l *picker.Leaf) { l.Drops[1].Category = "f" },
+	} {
+		made(func(*picker.Leaf) {})
+		if _, text := made(change); !strings.Contains(text, want) {
+			t.Errorf("no %q in %s", want, text)
+		}
+	}
+}
+
+// TestDefaultMaxRequests: the channel's default limit applies to clusters without a configured
+// limit. Channels share the counter of a cluster and compare it with their own limits. A warning
+// is logged once a minute while the default limit refuses RPCs.
+func TestDefaultMaxRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		info := balancer.PickInfo{FullMethodName: "/s/m", Ctx: t.Context()}
+		channel := func(limit uint32, name string, configured bool) (started func(n int) int) {
+			b, cc := newTestLB(t, Config{DefaultMaxRequests: limit, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			cfg := configOf(clusterOf(name, prio(eps(0))))
+			leaf := &cfg.Clusters[0].Leaves[0]
+			leaf.MaxRequests, leaf.DefaultLimit = 1024, !configured
+			b.set(cfg)
+			cc.conn(t, 0).to(ready)
+			b.flush()
+			return func(n int) (ok int) {
+				for range n {
+					if _, err := b.picker.Pick(info); err == nil {
+						ok++
+					}
+				}
+				return ok
+			}
+		}
+		warnings := func() int { synctest.Wait(); return strings.Count(log.String(), "default circuit breaker") }
+		two, five := channel(2, "shared", false), channel(5, "shared", false)
+		unlimited := channel(math.MaxUint32, "shared", false)
+		for i, tt := range []struct {
+			started  func(int) int
+			n, want  int
+			warnings int
+		}{
+			{two, 3, 2, 1}, {two, 3, 0, 1}, {five, 5, 3, 2}, {unlimited, 5000, 5000, 2},
+			{channel(0, "other", false), 1025, 1024, 3}, {channel(7, "configured", true), 1025, 1024, 3},
+		} {
+			if got := tt.started(tt.n); got != tt.want {
+				t.Errorf("step %d: %d of %d RPCs started, want %d", i, got, tt.n, tt.want)
+			}
+			if n := warnings(); n != tt.warnings {
+				t.Errorf("step %d: %d warnings, want %d:\n%s", i, n, tt.warnings, log.String())
+			}
+		}
+		time.Sleep(time.Minute)
+		two(10)
+		if n := warnings(); n != 4 {
+			t.Errorf("%d warnings after a minute, want 4:\n%s", n, log.String())
+		}
+	})
 }

@@ -4,17 +4,192 @@
 package balancer
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"runtime"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unsafe"
 
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
 )
+
+// A flap is one connection of many that is lost and comes back: two changes of
+// state and two snapshots.
+func BenchmarkFlap(b *testing.B) {
+	for _, policy := range []struct {
+		name string
+		make func(*picker.Cluster) *picker.Cluster
+	}{
+		{"edf", func(c *picker.Cluster) *picker.Cluster { return c }},
+		{"ring_hash", ring},
+	} {
+		for _, n := range []int{10, 1000, 10_000} {
+			b.Run(fmt.Sprintf("policy=%s/n=%d", policy.name, n), func(b *testing.B) {
+				lb, cc := newTestLB(b, Config{})
+				endpoints := eps(series(0, n)...)
+				for i := range endpoints {
+					endpoints[i].Weight = uint32(1 + i%100)
+				}
+				eager := clusterOf("c", prio(endpoints))
+				lb.Update(configOf(eager)) // connects them all
+				for i := range n {
+					cc.conn(b, i).to(ready)
+				}
+				lb.Update(configOf(policy.make(clusterOf("c", prio(endpoints)))))
+				lb.flush()
+				sc := cc.conn(b, n/2)
+				b.ReportAllocs()
+				for b.Loop() {
+					sc.to(failure)
+					lb.flush()
+					sc.to(ready)
+					lb.flush()
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkPick measures Pick and Done of one RPC in a cluster of ten endpoints, for RPCs of a
+// plain route, and for RPCs that an interceptor has bound.
+func BenchmarkPick(b *testing.B) {
+	for _, bound := range []bool{false, true} {
+		name := "plain"
+		if bound {
+			name = "bound"
+		}
+		b.Run(name, func(b *testing.B) {
+			lb, cc := newTestLB(b, Config{})
+			cfg := configOf(clusterOf("c", prio(eps(series(0, 10)...))))
+			if bound {
+				limit := time.Minute
+				cfg.Routes[0].Headers = []picker.HeaderMatch{{Name: "x", Kind: picker.HeaderPresent}}
+				cfg.Routes[0].Timeout = &limit
+			}
+			lb.take(cfg)
+			for i := range 10 {
+				cc.conn(b, i).to(ready)
+			}
+			lb.flush()
+			info := balancer.PickInfo{FullMethodName: "/s/m", Ctx: lb.bind(context.Background())}
+			done := balancer.DoneInfo{BytesReceived: true}
+			b.ReportAllocs()
+			for b.Loop() {
+				res, err := lb.picker.Pick(info)
+				if err != nil {
+					b.Fatal(err)
+				}
+				res.Done(done)
+			}
+		})
+	}
+}
+
+// BenchmarkOneClusterChanges is an update that changes the circuit breaker of one cluster of
+// many. publish-ns/op is the part of it that builds and publishes the snapshot, and
+// update-min-ns the shortest from the configuration to the end of that.
+func BenchmarkOneClusterChanges(b *testing.B) {
+	for _, n := range []int{100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("clusters=%d", n), func(b *testing.B) {
+			lb, _, cfg, _ := startClusters(b, n)
+			var publishing time.Duration
+			shortest := time.Hour
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				cfg = changeOne(cfg, n/2, uint32(100+i%2))
+				begin := time.Now()
+				lb.Update(cfg)
+				lb.lock()
+				lb.publish()
+				publishing += lb.publishTime
+				lb.unlock()
+				shortest = min(shortest, time.Since(begin))
+			}
+			b.ReportMetric(float64(publishing)/float64(b.N), "publish-ns/op")
+			b.ReportMetric(float64(shortest), "update-min-ns")
+		})
+	}
+}
+
+// BenchmarkSize measures the cost of a channel of very many endpoints, including that of its fake
+// ClientConn: up is a start until all are READY, steady is the remaining heap, churn is one minute
+// in which 1 % of the endpoints are replaced, by an update each second. Run it with -benchtime 1x.
+func BenchmarkSize(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		for _, subset := range []uint32{0, 100} {
+			b.Run(fmt.Sprintf("endpoints=%d/subset=%d", n, subset), func(b *testing.B) {
+				for b.Loop() {
+					measureSize(b, n, subset)
+				}
+			})
+		}
+	}
+}
+
+func measureSize(b *testing.B, n int, subset uint32) {
+	numbers := upTo(0, n)
+	config := func() *picker.Config {
+		c := clusterOf("c", prio(eps(numbers...)))
+		c.Leaves[0].Policy.Subset = subset
+		return configOf(c)
+	}
+	lb, cc := newTestLB(b, Config{})
+	rise := func() {
+		cc.mu.Lock()
+		var fresh []*fakeConn
+		for _, sc := range cc.conns {
+			if sc.connects == 1 {
+				sc.connects++
+				fresh = append(fresh, sc)
+			}
+		}
+		cc.mu.Unlock()
+		for _, sc := range fresh {
+			sc.to(connecting)
+			sc.to(ready)
+		}
+	}
+	first := config()
+	heap, goroutines, total, begin := live(), runtime.NumGoroutine(), allocated(), time.Now()
+	lb.Update(first)
+	rise()
+	lb.flush()
+	b.ReportMetric(float64(time.Since(begin).Microseconds())/float64(n), "up-µs/endpoint")
+	b.ReportMetric(float64(allocated()-total)/float64(n), "up-B/endpoint")
+	b.ReportMetric((float64(live())-float64(heap))/float64(n), "steady-B/endpoint")
+	b.ReportMetric(float64(runtime.NumGoroutine()-goroutines), "goroutines")
+
+	const minute = 60
+	var cpu time.Duration
+	var bytes uint64
+	next := n
+	for s := range minute {
+		numbers = slices.Clone(numbers)
+		for k := s * n / 100 / minute; k < (s+1)*n/100/minute; k++ {
+			numbers[(k*7919)%n] = next
+			next++
+		}
+		cfg := config()
+		begin, total := time.Now(), allocated()
+		lb.Update(cfg)
+		rise()
+		lb.flush()
+		cpu, bytes = cpu+time.Since(begin), bytes+allocated()-total
+	}
+	b.ReportMetric(float64(cpu.Milliseconds()), "churn-ms/min")
+	b.ReportMetric(float64(bytes)/minute/float64(n), "churn-B/update/endpoint")
+	if _, err := lb.pick(); err != nil {
+		b.Fatal(err)
+	}
+}
 
 // The tests of this file measure allocations, not time: a start-up that copies unchanged parts
 // allocates the square of its size, on a busy machine too. BenchmarkOneClusterChanges and the
@@ -159,4 +334,110 @@ func TestClustersStartUpIsLinear(t *testing.T) {
 	if large > 5*small {
 		t.Errorf("4000 clusters allocated %d bytes, 1000 allocated %d: more than linear", large, small)
 	}
+}
+
+// growing is a channel whose only priority has endpoints 0 to n-1, which are connecting.
+type growing struct {
+	*testLB
+	t     *testing.T
+	conns []*fakeConn
+	ready int // the first so many
+}
+
+// upTo returns the numbers from first on that are below end.
+func upTo(first, end int) (numbers []int) {
+	for i := first; i < end; i++ {
+		numbers = append(numbers, i)
+	}
+	return numbers
+}
+
+func newGrowing(t *testing.T, n int) *growing {
+	b, cc := newTestLB(t, Config{})
+	b.Update(configOf(clusterOf("c", prio(eps(upTo(0, n)...)))))
+	g := &growing{testLB: b, t: t}
+	for i := range n {
+		g.conns = append(g.conns, cc.conn(t, i))
+	}
+	return g
+}
+
+// grow makes endpoints READY, n in each millisecond, until "to" are.
+func (g *growing) grow(n, to int) {
+	for ; g.ready < to; kit.Pass(time.Millisecond) {
+		for end := min(g.ready+n, to); g.ready < end; g.ready++ {
+			g.conns[g.ready].to(connectivity.Ready)
+		}
+	}
+}
+
+// wantReady checks how many endpoints picks have.
+func (g *growing) wantReady(when string, least, most int) {
+	g.t.Helper()
+	g.lock()
+	defer g.unlock()
+	if n := g.clusters["c"].ready; n < least || n > most {
+		g.t.Errorf("%s: picks have %d endpoints, want %d to %d", when, n, least, most)
+	}
+}
+
+// TestGrowthCopiesLittle: 40,000 endpoints that become READY one after the other, in no
+// time of the processor's, allocate at most 1000 bytes each. It is ten times that if each millisecond is published.
+func TestGrowthCopiesLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 40_000
+		g := newGrowing(t, n)
+		begin := allocated()
+		g.grow(100, n)
+		bytes := allocated() - begin
+		t.Logf("%d bytes for each endpoint", bytes/n)
+		if bytes > 1000*n {
+			t.Errorf("%d endpoints coming up allocated %d bytes for each, want at most 1000", n, bytes/n)
+		}
+		kit.Pass(maxGrowthPause)
+		g.wantReady("at last", n, n)
+		g.calm()
+	})
+}
+
+// TestGrowthWaits: the changes that the pause of a growing priority applies to.
+func TestGrowthWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, soon = 40_000, 2 * publishPause
+		g := newGrowing(t, n)
+		g.grow(n/4, n/4)
+		kit.Pass(soon)
+		g.wantReady("first of all", n/4, n/4)
+		g.grow(100, n/4+100)
+		kit.Pass(soon)
+		g.wantReady("a few more", n/4, n/4)
+		kit.Pass(n*growthPause - maxPublishPause)
+		g.wantReady("a few more, later", n/4+100, n/4+100)
+		g.grow(n/4, n/2)
+		kit.Pass(soon)
+		g.wantReady("many more", n/2, n/2)
+		g.grow(100, n/2+100)
+		g.conns[0].to(connectivity.Idle)
+		kit.Pass(soon)
+		g.wantReady("one is lost", n/2+99, n/2+99)
+		g.calm()
+	})
+}
+
+// TestGrowthOfFew: a priority that costs little to copy is published as always.
+func TestGrowthOfFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1000
+		g := newGrowing(t, n)
+		g.grow(n/2, n/2)
+		g.grow(2, n/2+2)
+		g.wantReady("two more", n/2+1, n/2+2)
+		for _, c := range g.conns[n/2+2 : n/2+4] {
+			c.to(connectivity.Ready)
+		}
+		g.wantReady("another two, at once", n/2+2, n/2+3)
+		kit.Pass(publishPause)
+		g.wantReady("another two", n/2+4, n/2+4)
+		g.calm()
+	})
 }

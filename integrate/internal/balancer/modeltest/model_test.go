@@ -30,14 +30,14 @@ import (
 //	channel_test.go      gRPC's side of the balancer, with SubConns that follow gRPC's rules
 //	balancer_test.go     the balancer and its resolver, as gRPC builds them, and channels that the
 //	                     roll-out variables give to grpc-go's resolver
-//	rpc_test.go          an RPC from its first pick to its end, and the load reports
+//	rpc_test.go          an RPC from its first pick to its end, the load reports, and session
+//	                     affinity (A55)
 //	intercepted_test.go  RPCs sent through the interceptors
 //	routes_test.go       RPCs by routes that change while RPCs are bound, and header mutations
 //	failures_test.go     retries and their budgets, and ejections by consecutive failures
 //	pushback_test.go     servers that push back (A6)
 //	health_test.go       the health services of backends (A17)
 //	names_test.go        hostnames: authorities (A81, A111) and TLS handshakes (A101)
-//	sessions_test.go     session affinity (A55)
 //	status_test.go       Status, WaitReady and Explain, compared with the model
 //	checks_test.go       the checks after every step
 //	end_test.go          the checks at the end, once every connection attempt succeeds
