@@ -78,10 +78,13 @@ type anchorPicker struct {
 }
 
 // Pick implements balancer.Picker.
-func (p *anchorPicker) Pick(balancer.PickInfo) (balancer.PickResult, error) {
+func (p *anchorPicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	i := rand.IntN(len(p.list))
 	if p.oracle {
-		i = shortest(len(p.list), i, func(i int) float64 { return p.list[i].server.wait(p.list[i].mean) })
+		i = shortest(len(p.list), i, func(i int) float64 {
+			m := p.list[i].model
+			return m.server.wait(m.mean) + m.server.extraWait(info.Ctx, m.mean)
+		})
 	}
 	return p.list[i].result, nil
 }

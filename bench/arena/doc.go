@@ -45,6 +45,7 @@
 //	zones.go    clients in zones, and zone-aware policies
 //	streams.go  RPCs that stay open
 //	retries.go  RPCs with several attempts: hedging, an outage, a surge
+//	caches.go   combinations of features: caches by key and slow start, failing fast and outlier detection
 //	prequal.go  probes with the delay of a network
 //	anchor.go   random and the oracle, as balancers; peakewma.go is a common latency policy
 //	node.go     a gRPC server around a model; xdstest.Network connects it

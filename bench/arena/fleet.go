@@ -40,6 +40,10 @@ type Fleet struct {
 	FailAfter time.Duration
 	// Stubborn servers also work on RPCs that the client has given up, including queued ones.
 	Stubborn bool
+	// Keys is the number of keys of RPCs that servers cache; 0 means no caches.
+	Keys int
+	// Joins means that the control plane does not have the last server before it starts.
+	Joins bool
 	// Timeout is the timeout of RPCs; 0 means no timeout. The latency of a failed RPC is the timeout,
 	// so that failing fast is not an advantage.
 	Timeout time.Duration
@@ -189,7 +193,7 @@ func calibrated() []Fleet {
 
 // Fleets returns the published fleets.
 func Fleets() []Fleet {
-	return slices.Concat(calibrated(), calm(), zoned(), streamed(), stormy(), compared(), retried())
+	return slices.Concat(calibrated(), calm(), zoned(), streamed(), stormy(), compared(), retried(), combined())
 }
 
 // LoopbackFleet is small enough to run in real time, with all policies at once, on a small

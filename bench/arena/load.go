@@ -42,6 +42,7 @@ type arrival struct {
 	zone   int // of the client
 	method int
 	need   time.Duration
+	key    int
 }
 
 // arrivals draws the RPCs of a run: an open loop, a Poisson process whose rate follows the
@@ -51,6 +52,7 @@ func (f *Fleet) arrivals(seed uint64) []arrival {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	needs := rand.New(rand.NewPCG(seed, 2))
 	top := f.top()
+	keys := rand.New(rand.NewPCG(seed, 5))
 	rate := f.rate()
 	var list []arrival
 	for t := 0.; ; {
@@ -68,6 +70,9 @@ func (f *Fleet) arrivals(seed uint64) []arrival {
 			x -= f.Methods[a.method].Share
 		}
 		a.need = time.Duration(f.Need(needs) * float64(f.Methods[a.method].Mean))
+		if f.Keys > 0 {
+			a.key = keys.IntN(f.Keys)
+		}
 		list = append(list, a)
 	}
 }

@@ -129,7 +129,7 @@ func (n *node) do(ctx context.Context, number *wrapperspb.UInt32Value) (*wrapper
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	done := make(chan refusal, 1)
-	giveUp := n.model.submit(n.world.work[number.Value].need, func(r refusal) { done <- r })
+	giveUp := n.model.submit(n.world.lookUp(n.model, number.Value), func(r refusal) { done <- r })
 	var r refusal
 	select {
 	case r = <-done:

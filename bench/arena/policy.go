@@ -96,7 +96,7 @@ func Policies() []Policy {
 			Kernel: snapshots(least, false)},
 			newBalancerKernel(leastrequest.Name, `{"choiceCount":2}`)},
 		{Policy{Name: "client_wrr", Cluster: []testplane.ClusterOption{clientWRR}, Reports: true}, nil},
-		{Policy{Name: "ring_hash", Cluster: []testplane.ClusterOption{testplane.RingHash(4096, 4096)}, Hashed: true, Only: []string{homogeneous}}, nil},
+		{Policy{Name: "ring_hash", Cluster: []testplane.ClusterOption{testplane.RingHash(4096, 4096)}, Hashed: true, Only: []string{homogeneous, cacheGrows}}, nil},
 	} {
 		ours, stock := p.Policy, p.Policy
 		ours.Impl, stock.Impl, stock.Kernel = Ours, Stock, p.stock
@@ -106,7 +106,7 @@ func Policies() []Policy {
 	for _, impl := range []Impl{Stock, Ours} {
 		list = append(list, Policy{Impl: impl, Name: "client_wrr, errors not reported", Cluster: []testplane.ClusterOption{clientWRR}, Reports: true, HidesErrors: true, Only: []string{oneFailsFast}})
 	}
-	return append(slices.Concat(list, zoneAware(), slowStarts(), retryRows()),
+	return append(slices.Concat(list, zoneAware(), slowStarts(), retryRows(), cacheRows(), ejecting()),
 		Policy{Impl: Anchor, Name: "peak_ewma", Kernel: peakEWMAKernel, ServiceConfig: `{"loadBalancingConfig":[{"` + peakEWMAPolicy + `":{}}]}`},
 		Policy{Impl: Ours, Name: "least_latency", Kernel: snapshots(latency, false), Cluster: leastLatency("10s")},
 		Policy{Impl: Ours, Name: "least_latency of 3 s", Cluster: leastLatency("3s"), Only: []string{threeSlow, "antagonists", "cold caches", rollingRestart}},
@@ -137,15 +137,16 @@ func clientWRR(c *clusterv3.Cluster) {
 	}))(c)
 }
 
-// slowStarts returns the rows in which the share of new endpoints grows gradually.
+// slowStarts returns the rows in which the share of new endpoints grows gradually, within the time that a cold
+// server needs to fill its cache at that rate: with half of it the server is overloaded by then.
 func slowStarts() []Policy {
-	start := &commonv3.SlowStartConfig{SlowStartWindow: durationpb.New(5 * time.Second)}
+	start := &commonv3.SlowStartConfig{SlowStartWindow: durationpb.New(10 * time.Second)}
 	return []Policy{
 		{Impl: Ours, Name: "round_robin, slow start", Only: []string{rollingRestart},
 			Cluster: []testplane.ClusterOption{testplane.Policies(&roundrobinv3.RoundRobin{SlowStartConfig: start})}},
 		{Impl: Ours, Name: "least_request, slow start", Only: []string{rollingRestart},
 			Cluster: []testplane.ClusterOption{testplane.Policies(&leastrequestv3.LeastRequest{SlowStartConfig: start})}},
 		{Impl: Ours, Name: "least_latency, slow start", Only: []string{rollingRestart},
-			Cluster: typedStruct(integrate.LeastLatency, map[string]any{"slow_start_config": map[string]any{"slow_start_window": "5s"}})},
+			Cluster: typedStruct(integrate.LeastLatency, map[string]any{"slow_start_config": map[string]any{"slow_start_window": "10s"}})},
 	}
 }

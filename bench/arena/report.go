@@ -27,6 +27,7 @@ type Description struct {
 	HasBad      bool
 	HasZones    bool // of clients
 	HasTrouble  bool // for all servers, temporarily
+	HasKeys     bool // which servers cache
 	Repeats     bool // RPCs may be sent more than once
 	Few         bool // only some policies run
 }
@@ -35,7 +36,7 @@ type Description struct {
 func Describe() []Description {
 	var list []Description
 	for _, f := range append(Fleets(), LoopbackFleet()) {
-		d := Description{Name: f.Name, About: f.About, Bears: f.BadBears, HasBad: len(f.Bad) > 0, HasZones: f.ClientZones != nil, HasTrouble: f.BadTo > 0 && f.Bad == nil, Repeats: f.Repeats, Few: f.Only != nil}
+		d := Description{Name: f.Name, About: f.About, Bears: f.BadBears, HasBad: len(f.Bad) > 0, HasZones: f.ClientZones != nil, HasKeys: f.Keys > 0, HasTrouble: f.BadTo > 0 && f.Bad == nil, Repeats: f.Repeats, Few: f.Only != nil}
 		list = append(list, d)
 	}
 	return list

@@ -41,6 +41,8 @@ type Result struct {
 	// successful RPCs that were due then. Recovery is the time after BadTo, in seconds, until
 	// at most one of a hundred due RPCs fails; -1 means not before the end.
 	Delivered, Recovery float64
+	// Hits is the fraction of the RPCs whose key was in the server's cache, and WorstHits in the worst second.
+	Hits, WorstHits float64
 	// MaxMean is the utilization of the busiest server relative to the mean.
 	MaxMean float64
 	// Extra is the number of additional messages per RPC.
@@ -74,6 +76,7 @@ func score(f *Fleet, seed uint64, work []arrival, calls []call, models []*Server
 	tenths := make([][]float64, 10)
 	points := make([][]float64, (f.Run+time.Second-1)/time.Second)
 	r.Points = make([]Point, len(points))
+	hits := make([]float64, len(points))
 	ok := 0
 	for i, a := range work {
 		if a.at < f.Warm {
@@ -93,6 +96,10 @@ func score(f *Fleet, seed uint64, work []arrival, calls []call, models []*Server
 		tenths[tenth] = append(tenths[tenth], ms)
 		second := int(since / time.Second)
 		points[second] = append(points[second], ms)
+		if c.hit.Load() {
+			hits[second]++
+			r.Hits++
+		}
 		if c.failed {
 			r.Points[second].Failed++
 		}
@@ -104,6 +111,10 @@ func score(f *Fleet, seed uint64, work []arrival, calls []call, models []*Server
 	}
 	slices.Sort(took)
 	r.P50, r.P90, r.P99, r.P999 = percentile(took, 50), percentile(took, 90), percentile(took, 99), percentile(took, 99.9)
+	r.Hits, r.WorstHits = r.Hits/float64(r.RPCs), 1
+	for i, p := range points {
+		r.WorstHits = min(r.WorstHits, hits[i]/float64(max(1, len(p))))
+	}
 	r.Goodput = float64(ok) / float64(r.RPCs)
 	r.Doubt = doubt(tenths)
 	for i, p := range points {

@@ -36,7 +36,9 @@ type Server struct {
 	speed   float64 // nominal, minus the part used by antagonists; 0 while it stalls
 	failing bool    // rejects all jobs immediately
 	down    bool    // unreachable
-	cold    int     // jobs until the cache is warm; the first ones take coldFactor times as long
+	cached  map[int]bool
+	keys    []int // cached, in the order of their arrival
+	cold    int   // jobs until the cache is warm; the first ones take coldFactor times as long
 	queue   []*job
 	waiting int // queued jobs that have not been given up
 	running []*job

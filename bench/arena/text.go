@@ -99,6 +99,9 @@ func (f *Description) special() (list []column) {
 	if f.HasZones {
 		list = append(list, column{"other zone", func(r *Result) string { return percent(r.Foreign) }})
 	}
+	if f.HasKeys {
+		list = append(list, column{"hits", func(r *Result) string { return percent(r.Hits) }}, column{"worst second", func(r *Result) string { return percent(r.WorstHits) }})
+	}
 	if f.Repeats {
 		list = append(list, column{"attempts", func(r *Result) string { return fmt.Sprintf("%.3f", r.Attempts) }})
 	}

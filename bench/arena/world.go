@@ -39,6 +39,7 @@ type call struct {
 	took     time.Duration // until the end of the run if it had not ended
 	failed   bool
 	attempts atomic.Int32 // seen by servers
+	hit      atomic.Bool  // the key was in the server's cache
 }
 
 // A world is a run with real channels: a control plane, servers, clients. Its time is that of
@@ -108,8 +109,17 @@ func (w *world) serve() error {
 	if w.control, err = xdstest.Start(xdstest.Options{Listen: w.net.Listen}); err != nil {
 		return err
 	}
+	nodes := w.nodes
+	if w.fleet.Joins {
+		nodes = nodes[:len(nodes)-1]
+	}
+	return w.assign(nodes)
+}
+
+// assign gives clients these servers.
+func (w *world) assign(nodes []*node) error {
 	zones := make([]xdstest.Locality, max(1, w.fleet.Zones))
-	for i, n := range w.nodes {
+	for i, n := range nodes {
 		z := &zones[i%len(zones)]
 		z.Zone = strconv.Itoa(i % len(zones))
 		e := xdstest.Endpoint{Addr: n.addr}
@@ -235,7 +245,11 @@ func (w *world) schedule(clock clock, seed uint64) []timer {
 		servers: w.models,
 		stop:    func(i int, gracefully bool) { w.nodes[i].stop(gracefully) },
 		start: func(i int) {
-			if err := w.nodes[i].start(); err != nil {
+			err := w.nodes[i].start()
+			if err == nil && w.fleet.Joins && w.control != nil {
+				err = w.assign(w.nodes)
+			}
+			if err != nil {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.faults = append(w.faults, err)
@@ -283,7 +297,9 @@ func (w *world) send(clock clock) {
 // call makes one RPC. Its latency is measured from the time when it was due.
 func (w *world) call(ctx context.Context, clock clock, i int) {
 	a := &w.work[i]
-	if w.policy.Hashed {
+	if w.fleet.Keys > 0 {
+		ctx = session(ctx, strconv.Itoa(a.key))
+	} else if w.policy.Hashed {
 		ctx = session(ctx, strconv.Itoa(i))
 	}
 	c := &w.calls[i]
