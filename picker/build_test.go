@@ -157,25 +157,6 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// A snapshot that was replaced still works, and its picks count in the same
-// places.
-func TestBuildKeepsOld(t *testing.T) {
-	w := newWorld(zone("a", 1, endpoints(0, 1, 1, 1, 1)))
-	old := w.build(t)
-	for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints.Len() {
-		w.reweigh(i, 2) // the same sequence
-	}
-	w.states[0].Version++
-	s := w.build(t)
-	var got []int32
-	for i := range 8 {
-		got = append(got, []*Snapshot{old, s}[i%2].Pick(bg, "/s/m", 0).Index)
-	}
-	if want := []int32{0, 1, 2, 3, 0, 1, 2, 3}; !slices.Equal(got, want) {
-		t.Errorf("two snapshots in turn pick %v, want %v", got, want)
-	}
-}
-
 // New weights go on from the same place, not from the start (D2): 10 picks are
 // 3/7 of a round of weights 1:2:4, and with 2:2:4, whose order is cabc, the
 // nearest place is 3 picks in.

@@ -5,6 +5,8 @@ package picker
 
 import (
 	"fmt"
+	"math"
+	"math/big"
 	"net/netip"
 	"slices"
 	"strings"
@@ -149,6 +151,167 @@ func TestRingCap(t *testing.T) {
 		w.leaf(0).Policy = test.policy
 		if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v: error %v, want one with %q", test.policy, err, test.want)
+		}
+	}
+}
+
+// Limits are the results of Envoy's formula in exact arithmetic; a share that is not a multiple
+// of 2^-32 may reduce a large limit by one.
+func TestBoundsLimit(t *testing.T) {
+	rng := newRand(1)
+	for range 20000 {
+		p := &placement{}
+		for range 1 + rng.IntN(5) {
+			p.hosts = append(p.hosts, ringhash.Host{Weight: pick(rng, 0, 1, 1<<30, rng.Uint32N(1e9))})
+		}
+		p.hosts[0].Weight++
+		sum := uint64(0)
+		for _, h := range p.hosts {
+			sum += uint64(h.Weight)
+		}
+		factor, all := pick(rng, 100, 125, 100+rng.Uint32N(1000)), rng.Int64N(pick(rng, int64(10), 1000, 1e6))
+		b := newBounds(p, factor, nil)
+		for i, h := range p.hosts {
+			total := ((all+1)*int64(factor) + 99) / 100
+			exact := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(total), big.NewInt(int64(h.Weight))), new(big.Int).SetUint64(sum))
+			share, _ := exact.Float64()
+			want := max(int64(math.Ceil(share)), 1)
+			if got := b.limit(i, all); got != want && (got != want-1 || share > float64(want-1)+float64(total)/(1<<32)) {
+				t.Fatalf("weight %d of %d, %d in flight, factor %d: limit %d, want %d", h.Weight, sum, all, factor, got, want)
+			}
+		}
+	}
+	b := newBounds(&placement{hosts: []ringhash.Host{{Weight: 1}}}, math.MaxUint32, nil)
+	for _, all := range []int64{-5, 0, math.MaxInt64} {
+		if got := b.limit(0, all); got < 1 {
+			t.Errorf("%d in flight make a limit of %d", all, got)
+		}
+	}
+	if newBounds(&placement{}, 0, nil) != nil {
+		t.Error("a factor of 0 bounds something")
+	}
+}
+
+// hash_balance_factor: RPCs that do not end and have the same hash stay at their host while it
+// has room, and then spread over the other hosts.
+func TestBalance(t *testing.T) {
+	for _, kind := range []PolicyKind{PolicyRingHash, PolicyMaglev} {
+		const n, rounds = 100, 5000
+		w, hash, _ := ringWorld(kind, RingPolicy{MinSize: 1009, MaxSize: 1009, BalanceFactor: 150}, zone("a", 1, endpoints(0, make([]uint32, n)...)))
+		for i := range n {
+			w.reweigh(i, 1+uint32(i%3))
+		}
+		s, list := w.build(t), w.flat(0)
+		h := s.clusters.At(0).groups[0].hashing
+		*hash = 12345
+		rng := newRand(1)
+		own, _ := h.notFailed.find(*hash)
+		moved, squeezed := 0, 0
+		for i := range rounds {
+			before := int64(list[own].inFlight.Load())
+			limit := h.bounds.limit(own, w.breakers[0].InFlight())
+			got := int(s.Pick(bg, "/s/m", rng.Uint64()).Index)
+			switch {
+			case before <= limit && got != own:
+				t.Fatalf("kind %d, RPC %d: host %d with %d of at most %d RPCs is passed over", kind, i, own, before, limit)
+			case before > limit && got == own:
+				squeezed++
+			case got != own:
+				moved++
+			}
+		}
+		over := 0
+		for i, e := range list {
+			if int64(e.inFlight.Load()) > h.bounds.limit(i, rounds)+1 {
+				over++
+			}
+		}
+		if over > 0 || moved < rounds*9/10 || squeezed > rounds/100 {
+			t.Errorf("kind %d: %d hosts have more RPCs than they should; %d moved, %d found no room", kind, over, moved, squeezed)
+		}
+		for _, e := range list {
+			for e.inFlight.Load() > 0 {
+				e.Finish(CallOK)
+			}
+		}
+		if w.breakers[0].InFlight() != 0 {
+			t.Errorf("kind %d: %d RPCs are in flight at the end", kind, w.breakers[0].InFlight())
+		}
+	}
+}
+
+// Only READY hosts take the overflow.
+func TestBalanceStates(t *testing.T) {
+	w, hash, _ := ringWorld(PolicyRingHash, RingPolicy{MinSize: 64, MaxSize: 64, BalanceFactor: 100}, zone("a", 1, endpoints(0, 1, 1, 1, 1)))
+	for i, state := range []Connectivity{Idle, Connecting, TransientFailure} {
+		w.flat(0)[i].Connectivity = state
+	}
+	s, rng := w.build(t), newRand(1)
+	for range 1000 {
+		*hash = rng.Uint64()
+		if got := s.Pick(bg, "/s/m", 0); got.Outcome == Picked && got.Index != 3 {
+			t.Fatalf("picked endpoint %d, want the one that is READY", got.Index)
+		}
+	}
+}
+
+// T-RING-7, rule by rule.
+func TestRingState(t *testing.T) {
+	for _, test := range []struct {
+		idle, connecting, ready, failed int
+		want                            Connectivity
+		wake                            bool
+	}{
+		{0, 0, 1, 0, Ready, false}, // 1: one READY is enough
+		{9, 9, 1, 9, Ready, false},
+		{0, 0, 0, 2, TransientFailure, false}, // 2: two have failed
+		{0, 1, 0, 2, TransientFailure, false},
+		{1, 0, 0, 2, TransientFailure, true},
+		{1, 1, 0, 2, TransientFailure, false},
+		{0, 1, 0, 0, Connecting, false}, // 3: one is CONNECTING
+		{5, 1, 0, 1, Connecting, false},
+		{0, 1, 0, 1, Connecting, false},
+		{1, 0, 0, 1, Connecting, true}, // 4: one has failed, of several
+		{1, 0, 0, 0, Idle, false},      // 5: one is IDLE
+		{0, 0, 0, 1, TransientFailure, false},
+		{0, 0, 0, 0, TransientFailure, false},
+	} {
+		got, wake := RingState(test.idle, test.connecting, test.ready, test.failed)
+		if got != test.want || wake != test.wake {
+			t.Errorf("RingState(%d idle, %d connecting, %d ready, %d failed) = %d, %t, want %d, %t",
+				test.idle, test.connecting, test.ready, test.failed, got, wake, test.want, test.wake)
+		}
+	}
+}
+
+func TestNameAddr(t *testing.T) {
+	long := strings.Repeat("a.", 126) + "aa" // 254 bytes
+	for _, name := range []string{"localhost", "a", "Back-End_1.example.com", "example.com.", "_srv.1.x2", "0.1.2.0x3", long, strings.Repeat("a", 63)} {
+		addr, ok := NameAddr(name, 8080)
+		if text := AddrText(addr); !ok || text != name+":8080" {
+			t.Errorf("NameAddr(%q) = %v, %t, with text %q", name, addr, ok, text)
+		}
+		if key := keyOf(&Endpoint{Addr: addr}); key != AddrText(addr) {
+			t.Errorf("the hash key of %s is %q", name, key)
+		}
+		if back, ok := ParseAddr(AddrText(addr)); !ok || back != addr {
+			t.Errorf("ParseAddr(%q) = %v, %t, want %v", AddrText(addr), back, ok, addr)
+		}
+	}
+	for _, name := range []string{"", ".", "a..b", ".a", "1.2.3.4", "1.2.3.256", "1.2.3", "7", "a.7", "a.7.", "::1", "[::1]", "fe80::1%eth0", "a%b", "a b", "a:80", "a/b", "-a", "a-", "ä.de",
+		"a\x00", long + "a", strings.Repeat("a", 64)} {
+		if addr, ok := NameAddr(name, 1); ok || addr.IsValid() {
+			t.Errorf("NameAddr(%q) = %v, %t, want not ok", name, addr, ok)
+		}
+	}
+	for _, text := range []string{"10.0.0.1:80", "[::1]:80", "[::]:0"} {
+		if addr, ok := ParseAddr(text); !ok || addr != netip.MustParseAddrPort(text) || AddrText(addr) != text {
+			t.Errorf("ParseAddr(%q) = %v, %t, with text %q", text, addr, ok, AddrText(addr))
+		}
+	}
+	for _, text := range []string{"", "a", "a:", ":80", "a:65536", "a:-1", "a:+1", "a:http", "[::%a]:80", "[fe80::1%eth0]:80", "1.2.3.4.5:80", "::1:80"} {
+		if addr, ok := ParseAddr(text); ok {
+			t.Errorf("ParseAddr(%q) = %v, want not ok", text, addr)
 		}
 	}
 }

@@ -5,4 +5,4 @@
 
 package picker
 
-const raceEnabled = true
+func init() { raceEnabled = true }

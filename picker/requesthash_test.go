@@ -5,7 +5,10 @@ package picker
 
 import (
 	"context"
+	"math"
+	"math/rand/v2"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -125,15 +128,240 @@ func TestRequestHashSources(t *testing.T) {
 	check("none of the RPC's own", 0, "", 7, true)
 }
 
-func TestRequestHashAllocs(t *testing.T) {
-	w := newWorld(zone("a", 1, endpoints(0, 1)))
-	w.cfg.Routes[0].Hash = []HashPolicy{{Header: "a"}, {}}
-	value := []string{"some-user-0123456789"}
-	w.env.Header = func(context.Context, string) []string { return value }
-	s := w.build(t)
-	for _, header := range []string{"", "a"} {
-		if n := testing.AllocsPerRun(1000, func() { s.requestHash(bg, 0, ringhash.XXH64, header) }); n != 0 {
-			t.Errorf("the hash of header %q allocates %v times", header, n)
+// TestRewriteOracle checks that a rewritten value is that of regexp, cut at the limit.
+func TestRewriteOracle(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	text := func(parts ...string) string {
+		var b strings.Builder
+		for range rng.IntN(6) {
+			b.WriteString(parts[rng.IntN(len(parts))])
+		}
+		return b.String()
+	}
+	for range 20_000 {
+		re, err := regexp.Compile(text("a", "b", ".", "^", "$", `\b`, "(a)", "(b|c)?", "a*", "(?P<name>c)", "|"))
+		if err != nil {
+			continue
+		}
+		p := HashPolicy{Rewrite: re, Substitution: text("a", "$$", "$", "${0}", "${1}", "$1", "$1x", "$name", "${name}", "${2", "}", "{", "é", "\\")}
+		value := text("a", "b", "c", "é", "ab", " ")
+		if got, want := p.rewrite(value), re.ReplaceAllString(value, p.Substitution); got != want {
+			t.Fatalf("%q of %q with %q is %q, want %q", re, value, p.Substitution, got, want)
+		}
+	}
+	for _, tt := range []struct{ pattern, substitution, value string }{
+		{".", strings.Repeat("x", 1000), strings.Repeat("a", 100)},
+		{".", "${0}", strings.Repeat("a", 12_000)},
+		{"b", "", strings.Repeat("a", 1<<20)},
+		{"$", "b", strings.Repeat("a", 1<<20)},
+		{".*", strings.Repeat("${0}", 100), strings.Repeat("a", 1000)},
+	} {
+		p := HashPolicy{Rewrite: regexp.MustCompile(tt.pattern), Substitution: tt.substitution}
+		want := p.Rewrite.ReplaceAllString(tt.value, p.Substitution)
+		if got := p.rewrite(tt.value); got != want[:min(len(want), 16<<10)] {
+			t.Errorf("%q with %.10q is %.20q of %d bytes, want %.20q of %d", tt.pattern, tt.substitution, got, len(got), want, min(len(want), 16<<10))
+		}
+	}
+}
+
+// TestRewriteBounds checks that a pick allocates at most 1 MiB for a rewritten value, whatever the
+// expression, the substitution and the header are (T-SEC-2).
+func TestRewriteBounds(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes sync.Pool drop buffers of package regexp at random")
+	}
+	for name, p := range map[string]HashPolicy{
+		"a long substitution": {Rewrite: regexp.MustCompile("."), Substitution: strings.Repeat("x", 1<<10)},
+		"many references":     {Rewrite: regexp.MustCompile(".*"), Substitution: strings.Repeat("${0}", 512)},
+		"many groups":         {Rewrite: regexp.MustCompile(strings.Repeat("()", 2000)), Substitution: "${1}"},
+		"nothing":             {Rewrite: regexp.MustCompile("(.)")},
+	} {
+		value := strings.Repeat("a", 16<<10)
+		// Package regexp keeps its buffers, unless the garbage collector takes them. Other
+		// goroutines may allocate as well.
+		size, n := uint64(math.MaxUint64), 0
+		for range 10 {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			n = len(p.rewrite(value))
+			runtime.ReadMemStats(&after)
+			size = min(size, after.TotalAlloc-before.TotalAlloc)
+		}
+		if size > 1<<20 || n > 16<<10 {
+			t.Errorf("%s: a value allocates %d bytes, and %d are hashed", name, size, n)
+		}
+	}
+}
+
+// keptHashes is the plainest randomHashes: RPCs have contexts of their own.
+type keptHashes map[context.Context]uint64
+
+func (k keptHashes) Of(ctx context.Context, drawn uint64, wait bool) uint64 {
+	if hash, ok := k[ctx]; ok {
+		return hash
+	}
+	if wait {
+		k[ctx] = drawn
+	}
+	return drawn
+}
+
+// forgotten is for tests that pick once for each RPC.
+type forgotten struct{}
+
+func (forgotten) Of(_ context.Context, drawn uint64, _ bool) uint64 { return drawn }
+
+type rpcNumber struct{}
+
+// A hashlessRPC is one that has nothing to hash, and is picked for until it gets an endpoint.
+type hashlessRPC struct {
+	ctx  context.Context
+	hash uint64 // of its first pick
+}
+
+// hashlessTrial is a ring whose endpoints come up and go as RPCs without a hash ask for them.
+type hashlessTrial struct {
+	*world
+	rng     *rand.Rand
+	ring    *ringhash.Ring
+	built   []Connectivity // the states in the latest build
+	waiting []hashlessRPC
+	made    int
+	seen    [PickedConnect + 1]int
+}
+
+// try picks for an RPC, as the walk on the ring from its first hash does, and reports whether
+// it has ended.
+func (h *hashlessTrial) try(t *testing.T, rpc hashlessRPC, r uint64) (over bool) {
+	t.Helper()
+	index, _, outcome := slowSeek(h.ring, h.built, rpc.hash, false)
+	got := h.snapshot.Pick(rpc.ctx, "/s/m", r)
+	if want := (Result{outcome, 0, 0, int32(index)}); got != want {
+		t.Fatalf("RPC with random hash %#x: Pick = %+v, want %+v; endpoints are in %v", rpc.hash, got, want, h.built)
+	}
+	h.seen[outcome]++
+	switch outcome {
+	case Picked:
+		h.flat(0)[index].Finish(CallOK)
+		return true
+	case QueueConnect:
+		if e := h.flat(0)[index]; e.Connectivity == Idle {
+			e.Connectivity = Connecting
+		}
+	}
+	return outcome == Failed
+}
+
+// publish builds a snapshot, and picks again for all RPCs that wait.
+func (h *hashlessTrial) publish(t *testing.T) {
+	t.Helper()
+	h.states[0].Version++
+	h.build(t)
+	h.built = nil
+	for _, e := range h.flat(0) {
+		h.built = append(h.built, e.Connectivity)
+	}
+	var left []hashlessRPC
+	for _, rpc := range h.waiting {
+		if !h.try(t, rpc, h.rng.Uint64()) {
+			left = append(left, rpc)
+		}
+	}
+	h.waiting = left
+}
+
+// begin makes an RPC.
+func (h *hashlessTrial) begin(t *testing.T) {
+	t.Helper()
+	h.made++
+	r := h.rng.Uint64()
+	rpc := hashlessRPC{context.WithValue(bg, rpcNumber{}, h.made), draw(r, drawHash)}
+	if !h.try(t, rpc, r) {
+		h.waiting = append(h.waiting, rpc)
+	}
+}
+
+// T-RING-6, A42: while an RPC without a hash waits, and endpoints change at random, each of its
+// picks uses the hash of the first one. So it waits for another endpoint only if that of its
+// hash has failed.
+func TestRandomHashIsKept(t *testing.T) {
+	var seen [PickedConnect + 1]int
+	for seed := range uint64(30) {
+		rng := newRand(seed)
+		list := make([]uint32, 2+rng.IntN(12))
+		for i := range list {
+			list[i] = 1 + rng.Uint32N(4)
+		}
+		localities := []Locality{zone("a", 1, endpoints(0, list...)), zone("b", 2, endpoints(20, 1, 3))}
+		w, _, some := ringWorld(PolicyRingHash, RingPolicy{MinSize: 64, MaxSize: 256}, localities...)
+		*some = false
+		w.env.RandomHashes = keptHashes{}
+		h := &hashlessTrial{world: w, rng: rng, ring: slowRing(t, localities, 64, 256, ringhash.XXH3)}
+		for _, e := range w.flat(0) {
+			e.Connectivity = Idle
+		}
+		h.publish(t)
+		for range 300 {
+			for _, e := range w.flat(0) {
+				if rng.IntN(8) > 0 {
+					continue
+				}
+				switch e.Connectivity {
+				case Connecting:
+					e.Connectivity = pick(rng, Ready, Ready, TransientFailure, Idle)
+				case Ready:
+					e.Connectivity = pick(rng, Ready, Idle, TransientFailure)
+				case TransientFailure:
+					e.Connectivity = Ready
+				}
+			}
+			if rng.IntN(2) == 0 {
+				h.publish(t)
+			}
+			for range rng.IntN(4) {
+				h.begin(t)
+			}
+		}
+		for i, n := range h.seen {
+			seen[i] += n
+		}
+	}
+	for _, outcome := range []Outcome{Picked, Queue, QueueConnect, Failed} {
+		if seen[outcome] < 10 {
+			t.Errorf("outcome %d was seen %d times in all", outcome, seen[outcome])
+		}
+	}
+}
+
+// A42: from the first RPC on, RPCs without a hash are shared by the weights of the ring,
+// exactly like their hashes. An endpoint that does not answer delays only its own share.
+func TestRandomHashSharesFromTheStart(t *testing.T) {
+	localities := []Locality{zone("a", 1, endpoints(0, 1, 1, 2, 4))}
+	w, _, some := ringWorld(PolicyRingHash, RingPolicy{MinSize: 1024, MaxSize: 4096}, localities...)
+	*some = false
+	w.env.RandomHashes = keptHashes{}
+	h := &hashlessTrial{world: w, rng: newRand(1), ring: slowRing(t, localities, 1024, 4096, ringhash.XXH3)}
+	list := w.flat(0)
+	for _, e := range list {
+		e.Connectivity = Idle
+	}
+	h.publish(t)
+	const silent = 2
+	for round := range 100 {
+		for range 20 {
+			h.begin(t)
+		}
+		if i := round % len(list); i != silent && list[i].Connectivity == Connecting {
+			list[i].Connectivity = Ready
+		}
+		h.publish(t)
+	}
+	if n := len(h.waiting); n < h.made*2/10 || n > h.made*3/10 {
+		t.Errorf("%d of %d RPCs wait, want the share of the endpoint that is silent, a quarter", n, h.made)
+	}
+	for _, rpc := range h.waiting {
+		if h.ring.Pick(rpc.hash) != silent {
+			t.Errorf("an RPC of endpoint %d waits", h.ring.Pick(rpc.hash))
 		}
 	}
 }

@@ -5,6 +5,7 @@ package picker
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"strconv"
@@ -269,5 +270,117 @@ func TestRouteErrors(t *testing.T) {
 		if _, err := newRouteTable([]Route{test.route}, map[string]int32{"c": 0}); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v: error %v, want %q", test.route, err, test.want)
 		}
+	}
+}
+
+// askedContext is a context that ends after its error was requested some times.
+type askedContext struct {
+	context.Context
+	asked, ends int
+}
+
+func (c *askedContext) Err() error {
+	if c.asked++; c.asked > c.ends {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// TestExpressionsOnce checks that an RPC evaluates a regular expression once, in however many routes it is,
+// and none once its context has ended (T-SEC-2). The error of the context is requested before each
+// evaluation but the first.
+func TestExpressionsOnce(t *testing.T) {
+	const each = 100
+	expressions := make([]*regexp.Regexp, 20)
+	for i := range expressions {
+		expressions[i] = regexp.MustCompile(fmt.Sprintf("^(?:never%d)$", i))
+	}
+	paths := func(n int) (routes []Route) {
+		for i := range n * each {
+			routes = append(routes, Route{Path: StringMatch{Kind: MatchRegex, Regex: expressions[i%n]}})
+		}
+		return routes
+	}
+	headers := func(n int) (routes []Route) {
+		for i := range n * each {
+			routes = append(routes, Route{Headers: []HeaderMatch{{Name: "x", String: StringMatch{Kind: MatchRegex, Regex: expressions[i%n]}}}})
+		}
+		return routes
+	}
+	for _, tt := range []struct {
+		name      string
+		routes    []Route
+		ends      int // after so many requests of the error
+		asked     int
+		otherwise int32 // the route that matches
+	}{
+		{"a path", paths(1), 1e6, 0, each},
+		{"paths", paths(5), 1e6, 4, 5 * each},
+		{"a header", headers(1), 1e6, 0, each},
+		{"headers", headers(20), 1e6, 19, 20 * each},
+		{"paths, too late", paths(20), 7, 8, noRoute},
+		{"headers, too late", headers(20), 7, 8, noRoute},
+		{"nothing to evaluate", nil, 0, 0, 0},
+		{"one expression, too late", paths(1), 0, 0, each},
+	} {
+		routes := append(tt.routes, Route{}) // matches all RPCs
+		for i := range routes {
+			routes[i].Clusters = []WeightedCluster{{Name: "c", Weight: 1}}
+		}
+		table, err := newRouteTable(routes, map[string]int32{"c": 0})
+		kit.Must(t, err)
+		ctx := &askedContext{Context: t.Context(), ends: tt.ends}
+		got := table.match(ctx, "/s/m", 0, func(context.Context, string) []string { return []string{"value"} })
+		if got != tt.otherwise || ctx.asked != tt.asked {
+			t.Errorf("%s: route %d after %d requests of the context's error, want %d after %d", tt.name, got, ctx.asked, tt.otherwise, tt.asked)
+		}
+	}
+}
+
+// TestDestinations checks that the result of Match with a random word is one of the
+// Destinations, and that each of these is reached by some word, for random routes.
+func TestDestinations(t *testing.T) {
+	const tables, words = 2000, 400
+	rng := rand.New(rand.NewPCG(1, 2))
+	clusters := map[string]int32{"a": 0, "b": 1, "c": 2}
+	sum := 0
+	for range tables {
+		routes := randomRoutes(rng)
+		for i := range routes {
+			routes[i].Clusters = nil
+			for _, name := range []string{"a", "b", "c"} {
+				if rng.IntN(2) == 0 {
+					routes[i].Clusters = append(routes[i].Clusters, WeightedCluster{Name: name, Weight: 1})
+				}
+			}
+			if f := routes[i].Fraction; f != nil && *f > 0 && *f < 1e6 {
+				half := uint32(5e5) // so that words find it
+				routes[i].Fraction = &half
+			}
+		}
+		table, err := newRouteTable(routes, clusters)
+		kit.Must(t, err)
+		headers := fakeHeaders{"x": {randomPath(rng)}, "y": {"5"}}
+		s := &Snapshot{table: table, routes: routes, env: Env{Header: headers.get}}
+		path := randomPath(rng)
+		want := map[string]bool{}
+		for cluster, outcome := range s.Destinations(bg, path) {
+			want[fmt.Sprint(cluster, outcome)] = true
+		}
+		sum += len(want)
+		got := map[string]bool{}
+		for range words {
+			_, cluster, outcome := s.Match(bg, path, rng.Uint64())
+			key := fmt.Sprint(cluster, outcome)
+			if got[key] = true; !want[key] {
+				t.Fatalf("path %q leads to %s, which is not among %v: %+v", path, key, want, routes)
+			}
+		}
+		if len(got) < len(want) && len(routes) < 6 { // a chance of one in 64 · 3 or more
+			t.Fatalf("path %q leads to %v, never to the rest of %v: %+v", path, got, want, routes)
+		}
+	}
+	if sum < tables*5/4 {
+		t.Errorf("only %d destinations in %d tables", sum, tables)
 	}
 }

@@ -48,23 +48,6 @@ func TestPickGolden(t *testing.T) {
 	}
 }
 
-// Only endpoints that are READY and not drained are picked, by their index among
-// all of them.
-func TestPickUsable(t *testing.T) {
-	w := newWorld(zone("a", 1, endpoints(0, 1, 1)), zone("b", 1, endpoints(2, 1, 1, 1)))
-	a, b := w.states[0].Localities[0].Endpoints.(StateSlice), w.states[0].Localities[1].Endpoints.(StateSlice)
-	a[0].Connectivity, a[1].Connectivity = Idle, Connecting
-	b[0].Connectivity = TransientFailure
-	edit(&w.leaf(0).Priorities[0].Localities[1], 1, func(e *Endpoint) { e.Health = Draining })
-	s := w.build(t)
-	if got := picks(t, s, 3); got != "eee" {
-		t.Errorf("picks %s, want eee", got)
-	}
-	if s.NeedsRandom() {
-		t.Error("a single locality with READY endpoints takes a random word")
-	}
-}
-
 // T-LOC-1, T-DROP-4: without a READY endpoint an RPC waits or fails, and is
 // neither dropped nor counted.
 func TestPickNone(t *testing.T) {
@@ -114,44 +97,6 @@ func TestPickUnusableCluster(t *testing.T) {
 		if got := w.build(t).Pick(bg, "/s/m", 0).Outcome; got != test.want {
 			t.Errorf("%+v: outcome %d", test, got)
 		}
-	}
-}
-
-// T-DROP-2, T-CB-1: drops come first, then the breaker; rejected RPCs change only their own
-// counter.
-func TestPickRefused(t *testing.T) {
-	w := newWorld(zone("a", 1, endpoints(0, 1)))
-	w.leaf(0).Drops = []Drop{{"none", 0}, {"half", 500000}}
-	w.leaf(0).MaxRequests = 2
-	w.renew(0)
-	s := w.build(t)
-	if !s.NeedsRandom() {
-		t.Error("a drop category of one half takes no random word")
-	}
-	var counts [NotForwarding + 1]uint64
-	rng := newRand(1)
-	const rounds = 100000
-	for range rounds {
-		result := s.Pick(bg, "/s/m", rng.Uint64())
-		counts[result.Outcome]++
-		if result.Outcome == Dropped && result.Index != 1 {
-			t.Fatalf("dropped by category %d, want 1", result.Index)
-		}
-	}
-	if counts[Picked] != 2 {
-		t.Errorf("%d RPCs were picked, want 2", counts[Picked])
-	}
-	if n := counts[Dropped]; math.Abs(float64(n)-rounds/2) > 5*math.Sqrt(rounds)/2 || n != w.loads[0].Drop("half").Load() || w.loads[0].Drop("none").Load() != 0 {
-		t.Errorf("%d of %d RPCs were dropped, and %d counted", n, rounds, w.loads[0].Drop("half").Load())
-	}
-	if n := counts[Overloaded]; n+counts[Dropped]+2 != rounds || n != w.loads[0].Overload().Load() {
-		t.Errorf("%d RPCs were refused, and %d counted", n, w.loads[0].Overload().Load())
-	}
-	w.flat(0)[0].Finish(CallOK)
-	w.flat(0)[0].Finish(CallOK)
-	want := LoadSnapshot{Issued: 2, OK: 2}
-	if got := w.states[0].Localities[0].Load.Snapshot(); got != want || w.breakers[0].InFlight() != 0 {
-		t.Errorf("at rest: %+v with %d in flight, want %+v", got, w.breakers[0].InFlight(), want)
 	}
 }
 

@@ -68,34 +68,6 @@ func TestSubsetOracle(t *testing.T) {
 	}
 }
 
-// A68, A27-CLA-8: draining endpoints get no RPCs, so they do not count in the subset. Endpoints
-// that were in it remain, for sessions that may continue there (A55).
-func TestSubsetDraining(t *testing.T) {
-	const n, k = 20, 2
-	for seed := range uint64(200) {
-		list := endpoints(0, make([]uint32, n)...)
-		before := subset(list, k, seed)
-		for i := range n / 2 { // the old half of a rolling update
-			list[i].Health = Draining
-		}
-		after := subset(list, k, seed)
-		healthy := 0
-		for _, e := range after {
-			if e.Health == Healthy {
-				healthy++
-			}
-		}
-		if healthy != k {
-			t.Fatalf("seed %d: %d healthy endpoints of %d in a subset of %d", seed, healthy, n/2, k)
-		}
-		for _, e := range before {
-			if !slices.ContainsFunc(after, func(o Endpoint) bool { return o.Addr == e.Addr }) {
-				t.Fatalf("seed %d: endpoint %v was in the subset and is not any more", seed, e.Addr)
-			}
-		}
-	}
-}
-
 // A68: the input of the hash does not change between versions of this client.
 func TestSubsetGolden(t *testing.T) {
 	list := endpoints(0, make([]uint32, 12)...)

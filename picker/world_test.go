@@ -187,4 +187,6 @@ func (w *world) reweigh(i int, weight uint32) {
 
 var bg = context.Background()
 
+var raceEnabled bool
+
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed)) }

@@ -204,9 +204,9 @@ func TestLeavesZoneConcurrent(t *testing.T) {
 	}
 }
 
-// Picks that compare zones do not allocate.
+// Picks of zone-aware policies do not allocate.
 func TestLeavesZoneAllocs(t *testing.T) {
-	for _, policy := range []Policy{latencyPolicy, prequal()} {
+	for _, policy := range []Policy{{Kind: PolicyEDF}, latencyPolicy, prequal()} {
 		w := zonedWorld(policy, ZoneAware{Enabled: 1}, zone("a", 1, endpoints(0, 1, 1)), zone("b", 1, endpoints(10, 1, 1)))
 		s, rng := w.build(t), newRand(1)
 		if n := testing.AllocsPerRun(100, func() { s.Pick(bg, "/s/m", rng.Uint64()) }); n != 0 {

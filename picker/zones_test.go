@@ -352,12 +352,3 @@ func randomZones(rng *rand.Rand, leaf *Leaf) {
 		leaf.Origin.Fleet = append(leaf.Origin.Fleet, ZoneSize{LocalityID{Region: "r", Zone: string(rune('0' + i))}, rng.Uint32N(9), rng.Uint64N(99)})
 	}
 }
-
-// The cost of a zone-aware policy is incurred when it is compiled.
-func TestZoneAwareAllocs(t *testing.T) {
-	w := zoneWorld(ZoneAware{Enabled: 1}, 5, 3, 2)
-	s, rng := w.build(t), newRand(1)
-	if n := testing.AllocsPerRun(100, func() { s.Pick(bg, "/s/m", rng.Uint64()) }); n != 0 {
-		t.Errorf("a pick allocates %v times", n)
-	}
-}
