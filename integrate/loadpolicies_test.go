@@ -266,6 +266,37 @@ func TestPushbackSteers(t *testing.T) {
 	})
 }
 
+// TestRetryAvoidsPushback: a retry, which avoids the endpoints of earlier attempts, does not go to one whose
+// server pushes back.
+func TestRetryAvoidsPushback(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		backends, control := b.backends(3), b.control()
+		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, nil)))}
+		r.Routes[0] = xdstest.RouteConfig(target, retried(xdstest.Route("", target), 3))
+		set(t, control, r)
+		cc := b.dial(b.config(control))
+		connected(t, cc, backends)
+		backends[0].Fail(codes.ResourceExhausted)
+		for before := backends[0].Calls(); backends[0].Calls() == before; time.Sleep(10 * time.Millisecond) {
+			_, _ = call(t, cc)
+		}
+		before := backends[0].Calls()
+		backends[1].Fail(codes.Unavailable)
+		backends[2].Fail(codes.Unavailable)
+		for range 10 {
+			time.Sleep(10 * time.Millisecond)
+			_, _ = call(t, cc)
+		}
+		if n := backends[0].Calls() - before; n > 0 {
+			t.Errorf("the backend that pushed back gets %d attempts of the RPCs that fail elsewhere, want none", n)
+		}
+		if n := backends[1].Calls() + backends[2].Calls(); n < 40 {
+			t.Errorf("the others get %d attempts, want at least 40", n)
+		}
+	})
+}
+
 // A loaded is a backend that reports a load that the test sets.
 type loaded struct {
 	testgrpc.UnimplementedTestServiceServer

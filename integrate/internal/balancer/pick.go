@@ -307,21 +307,24 @@ func (s *pickState) excludeTried(tried *rpc.Tried, res picker.Result, outside *h
 	if !tried.Has(c.destination(res.Index, outside).sc) {
 		return res, outside
 	}
-	if i := c.drawUntried(tried, from.locality); i >= 0 {
+	if i := c.drawUntried(tried, from); i >= 0 {
 		from.MoveTo(c.hosts.list[i].EndpointState)
 		res.Index, outside = i, nil
 	}
 	return res, outside
 }
 
-// drawUntried draws an untried endpoint by weight, from the given locality if it has any. It
-// returns -1 if there is no such endpoint. O(endpoints); does not allocate.
-func (c *clusterView) drawUntried(tried *rpc.Tried, locality int32) int32 {
+// drawUntried draws an untried endpoint by weight, from the locality of the picked one if it has any, and
+// none whose server pushes back unless the picked one's does. It returns -1 if there is no such endpoint.
+// O(endpoints); does not allocate.
+func (c *clusterView) drawUntried(tried *rpc.Tried, picked *host) int32 {
 	drawn, total, near := int32(-1), uint64(0), false
+	allPushBack := picked.EndpointState.PushedBack()
 	for i := range c.results {
 		h := &c.hosts.list[i]
-		same := h.locality == locality
-		if h.state != picker.Ready || h.cfg.Health == picker.Draining || near && !same || tried.Has(c.results[i].sc) {
+		same := h.locality == picked.locality
+		if h.state != picker.Ready || h.cfg.Health == picker.Draining || near && !same || tried.Has(c.results[i].sc) ||
+			!allPushBack && h.EndpointState.PushedBack() {
 			continue
 		}
 		if same && !near {
