@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +20,8 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/balancer"
+	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
+	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
@@ -380,4 +383,19 @@ func (t RetryThrottling) throttle() *rpc.Throttle {
 		return nil
 	}
 	return rpc.NewThrottle(t.MaxTokens, t.TokenRatio)
+}
+
+// writable contains the files that noteWritable has logged.
+var writable sync.Map
+
+// noteWritable logs, once for each file, that every user of the machine can change it, and with it where
+// RPCs go. The file may be empty.
+func (c *Config) noteWritable(what, file string) {
+	if file == "" || !diagnosis.WorldWritable(file) {
+		return
+	}
+	if _, noted := writable.LoadOrStore(file, true); !noted {
+		link.LoggerOr(c.Logger).Warn("xdslb: every user of the machine can change a file that decides where RPCs go",
+			"kind", what, "file", file, "remedy", "remove the permission to write from others: chmod o-w")
+	}
 }

@@ -4,10 +4,12 @@
 package integrate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -203,4 +205,127 @@ func resolverOf(cc *grpc.ClientConn) *xdsResolver {
 	}
 	r, _ := l.Resolver.(*xdsResolver)
 	return r
+}
+
+// A Channel is a channel of the process that has a resolver of this package, or that the
+// environment has handed to google.golang.org/grpc/xds. It is comparable. It is valid until the
+// channel goes idle or is closed; its methods then return the last state.
+type Channel struct {
+	link     *link.Link
+	resolver channelResolver
+}
+
+// channelResolver is an xdsResolver or a stockResolver.
+type channelResolver interface {
+	status(detailed bool) report.TargetStatus
+	explain(ctx context.Context, method string) (*report.Explanation, error)
+}
+
+// Channels returns the channels of the process that are not idle, in the order in which their
+// resolvers were built. It does not connect channels.
+func Channels() []Channel {
+	var all []Channel
+	for _, l := range link.All() {
+		if r, ok := l.Resolver.(channelResolver); ok {
+			all = append(all, Channel{l, r})
+		}
+	}
+	return all
+}
+
+// Number identifies the channel in the process: TargetStatus.Channel. It is above 0, and changes
+// when the channel goes idle.
+func (c Channel) Number() int64 { return c.link.Number() }
+
+// Target returns the channel's target.
+func (c Channel) Target() string { return c.link.Target }
+
+// Status returns the channel's status, as StatusOf does.
+func (c Channel) Status() report.TargetStatus { return c.resolver.status(false) }
+
+// Inspect returns the channel's status with each route and endpoint.
+//
+// For a minute after the call, the RPCs of the channel are counted by endpoint. This requires
+// an atomic addition when an RPC ends, and less than 100 bytes for each endpoint. Inspect takes
+// the channel's mutex for O(endpoints), and O(entries) of hash rings and tables: RPCs go on,
+// updates wait. For a channel that was handed over, Inspect returns the same as Status.
+func (c Channel) Inspect() report.TargetStatus { return c.resolver.status(true) }
+
+// Explain explains an RPC of the channel: see the function Explain.
+func (c Channel) Explain(ctx context.Context, method string) (*report.Explanation, error) {
+	if err := checkMethod(method); err != nil {
+		return nil, err
+	}
+	return c.resolver.explain(ctx, method)
+}
+
+// Explanation is the result of [Explain].
+type Explanation = report.Explanation
+
+// Explain returns where an RPC of a method ("/package.Service/Method") would go if it were made now
+// with ctx, and why: the route that matches, and the condition that excludes each earlier route;
+// the cluster; the priority; each endpoint with its share, or the reason that it is not picked; and
+// the timeout, retries and filters. Headers are the outgoing metadata of ctx, as in picks.
+// Interceptors are not run.
+//
+// It changes nothing: it counts, draws and connects nothing. Random decisions appear as
+// probabilities. The explanation is of the latest publication; Pending is set if changes wait for
+// the next one, for at most 15 ms.
+//
+// It fails if the channel is idle, has no configuration, or has another package's resolver. The
+// first call for a channel may change service configs: see StatusOf. For each
+// route that the RPC may take, it costs O(endpoints of the priorities in use of its clusters), with
+// the channel's mutex held: RPCs go on, updates wait.
+func Explain(ctx context.Context, cc *grpc.ClientConn, method string) (*Explanation, error) {
+	if err := checkMethod(method); err != nil {
+		return nil, err
+	}
+	r := resolverOf(cc)
+	if r == nil {
+		return nil, whyNoResolver(cc)
+	}
+	return r.explain(ctx, method)
+}
+
+// explain explains an RPC of the resolver's channel.
+func (r *xdsResolver) explain(ctx context.Context, method string) (*report.Explanation, error) {
+	if b := r.balancer.Load(); b != nil {
+		x, err := balancer.Explain(ctx, b, method)
+		switch {
+		case err == nil:
+			x.Patched = patched(r.patches())
+			return x, nil
+		case err != balancer.ErrNoConfiguration:
+			return nil, fmt.Errorf("xdslb: channel %q cannot be served: %w", r.Channel.Target, err)
+		}
+	}
+	if err := r.waiting(); err != nil {
+		return nil, fmt.Errorf("xdslb: channel %q has no configuration yet: %w", r.Channel.Target, err)
+	}
+	return nil, fmt.Errorf("xdslb: channel %q has no configuration yet", r.Channel.Target)
+}
+
+// checkMethod validates the name of a method.
+func checkMethod(method string) error {
+	if !strings.HasPrefix(method, "/") {
+		return fmt.Errorf("xdslb: method %q does not begin with a slash: want /package.Service/Method", method)
+	}
+	return nil
+}
+
+// whyNoResolver returns why a channel has no resolver of this package.
+func whyNoResolver(cc *grpc.ClientConn) error {
+	target := cc.CanonicalTarget()
+	switch {
+	case !strings.HasPrefix(target, "xds:") && !strings.HasPrefix(target, "xdslb:"):
+		return fmt.Errorf("xdslb: channel %q has no xDS: its scheme is neither xds nor xdslb", target)
+	case cc.GetState() == connectivity.Idle:
+		return fmt.Errorf("xdslb: channel %q is idle and has no configuration: call its Connect, or make an RPC", target)
+	case cc.GetState() == connectivity.Shutdown:
+		return fmt.Errorf("xdslb: channel %q is closed", target)
+	}
+	if r := stockResolverOf(cc); r != nil {
+		return r.unsupportedError(target)
+	}
+	return fmt.Errorf("xdslb: channel %q has the resolver of another package, usually google.golang.org/grpc/xds", target)
 }

@@ -52,8 +52,7 @@
 //
 // # Files
 //
-//	debug.go    Handler: formats, parameters and headers
-//	access.go   hosts and sites whose requests are served
+//	debug.go    Handler: formats, parameters and headers; hosts and sites whose requests are served
 //	page.go     the page: the list of channels, or a channel and the explanation of an RPC
 //	page.html   the template, with style.css
 package debug

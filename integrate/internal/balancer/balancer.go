@@ -56,7 +56,7 @@ func (balancerBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancing
 //
 // It is the top of a tree of clusters, priorities and endpoints. Events (configurations,
 // SubConn states, timers, calls of child policies) enter here, take the mutex and are passed
-// down by call. Their effects are returned as a result (change.go), which settle acts on. Picks
+// down by call. Their effects are returned as a result (cluster.go), which settle acts on. Picks
 // take no lock. gRPC's ClientConn is called with the mutex held, which is safe because gRPC
 // calls back from its own goroutines only. No user code runs under the mutex.
 type Balancer struct {

@@ -20,7 +20,7 @@
 // priority, and below these endpoints with their connections, or groups with their child
 // policies. Lower layers reach the top only through the cluster's entry (balancer.go).
 //
-// Changes are returned in the other direction (change.go). Endpoints, connections and child
+// Changes are returned in the other direction (cluster.go). Endpoints, connections and child
 // policies mark their changes in the tally of their priority. At the end of the event
 // cluster.handleMarks updates the phases of the marked priorities, chooses a priority, and returns a
 // change to the balancer. publisher.settle acts on the change: it tells gRPC the channel's

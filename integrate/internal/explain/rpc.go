@@ -5,8 +5,7 @@
 // report. It reads immutable values only: the balancer adds the states of its clusters.
 //
 //	rpc.go       an RPC: its routes, and the clusters that they lead to; unsupported features
-//	route.go     a route and its conditions
-//	cluster.go   the policy, the TLS settings and the zones of a cluster
+//	cluster.go   the policy, the TLS settings and the zones of a cluster; a route and its conditions
 package explain
 
 import (

@@ -7,7 +7,7 @@
 //	                                                                     │ one atomic pointer
 //	balancer ─ Cluster.Secure ─► resolver.Address ─ gRPC ─► Target.Handshake
 //	                                                           │
-//	bootstrap's certificate_providers ─ certs.go ──────────────┘
+//	bootstrap's certificate_providers ─ material ──────────────┘
 //
 // A cluster of a channel has one [Cluster] as long as the channel knows the cluster, and each
 // address to which the balancer connects carries it, even without TLS settings: a handshake
@@ -23,7 +23,7 @@
 // The server's certificate is verified by the roots of the provider instance, by the roots of
 // its trust domain if the provider has a SPIFFE bundle map (A87), or by the system's if and
 // only if the resource selects them (A82). Then its names are verified by the resource's
-// matchers or the SNI (verify.go). The minimum version is TLS 1.2, the protocol is h2.
+// matchers or the SNI (handshake.go). The minimum version is TLS 1.2, the protocol is h2.
 //
 // # Errors
 //
