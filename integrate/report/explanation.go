@@ -157,8 +157,8 @@ func (t *explanationText) cluster(to *RouteTarget) {
 		t.line(4, "filter %q: %s by the %s", f.Name, state, f.From)
 	}
 	if l != nil {
-		for _, f := range Facts(l) {
-			t.line(4, "%s: %s", f.Name, f.Value)
+		for name, value := range Facts(l) {
+			t.line(4, "%s: %s", name, value)
 		}
 	}
 	t.hash(to.Hash)

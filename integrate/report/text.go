@@ -197,14 +197,15 @@ func Actions(r *RouteStatus) (actions []string) {
 	return actions
 }
 
-// Fact is a named property.
-type Fact struct{ Name, Value string }
-
-// Facts returns the properties of a leaf besides its endpoints.
-func Facts(l *LeafStatus) (facts []Fact) {
-	add := func(name, format string, args ...any) {
-		facts = append(facts, Fact{name, fmt.Sprintf(format, args...)})
+// Facts returns the names and values of the properties of a leaf besides its endpoints.
+func Facts(l *LeafStatus) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		more := true
+		facts(l, func(name, format string, args ...any) { more = more && yield(name, fmt.Sprintf(format, args...)) })
 	}
+}
+
+func facts(l *LeafStatus, add func(name, format string, args ...any)) {
 	if l.Service != "" && l.Service != l.Name {
 		add("EDS service", "%s", l.Service)
 	}
@@ -255,7 +256,6 @@ func Facts(l *LeafStatus) (facts []Fact) {
 	if l.ConnectionError != "" {
 		add("last connection error", "%s", l.ConnectionError)
 	}
-	return facts
 }
 
 // Zones returns how a cluster chooses a locality.

@@ -320,8 +320,8 @@ func (t *Text) cluster(s *report.TargetStatus, v *clusterView, limit int) {
 		if len(v.Leaves) > 1 {
 			t.wrap("    leaf:", l.Name)
 		}
-		for _, f := range report.Facts(l) {
-			t.wrap("    "+f.Name+":", f.Value)
+		for name, value := range report.Facts(l) {
+			t.wrap("    "+name+":", value)
 		}
 		first(t, l.Priorities, t.limits().priorities, "priorities", t.priority)
 	}
