@@ -180,9 +180,10 @@ func (c *Call) Failed(err error) {
 
 // final reports whether an RPC that has failed must not be retried, because a pick ended it, or
 // because it failed before its first pick.
-func (c *Call) final() bool {
-	return c.ended.Load() || c.committed.Load() == nil && !c.hidden.Load()
-}
+func (c *Call) final() bool { return c.ended.Load() || c.unpicked() }
+
+// unpicked reports whether the RPC is before its first pick, as far as the Call can see it.
+func (c *Call) unpicked() bool { return c.committed.Load() == nil && !c.hidden.Load() }
 
 // Resolve returns the route and the cluster for the RPC's picks from t. If the outcome is not
 // Picked, no cluster serves the RPC. The RPC is matched again if an update has removed its

@@ -195,7 +195,8 @@ func (r *hedgedCall) again() bool {
 	if r.stopped || r.made >= r.maxAttempts() {
 		return true
 	}
-	if !r.acquire() {
+	// Before the first pick there is nothing that another attempt could overtake, nor a cluster whose budget applies.
+	if r.active > 0 && r.call.unpicked() || !r.acquire() {
 		r.timer.Reset(r.policy.PerTryTimeout)
 		return r.active > 0
 	}

@@ -56,7 +56,8 @@ func TestHedge(t *testing.T) {
 		limit   int
 		budget  *picker.RetryLimit
 		timeout time.Duration
-		starts  []int64 // of attempts, to 5 ms
+		picked  time.Duration // of the first attempt
+		starts  []int64       // of attempts, to 5 ms
 		end     int64
 		winner  int // from 1; 0 is none
 		code    codes.Code
@@ -78,6 +79,8 @@ func TestHedge(t *testing.T) {
 		{name: "a hedge that a pick refuses", steps: []step{{after: 300 * ms}, {code: codes.Unavailable, refused: true}}, starts: []int64{0, 100}, end: 300, winner: 1},
 		{name: "no budget", budget: &picker.RetryLimit{}, steps: []step{{after: 300 * ms}}, starts: []int64{0}, end: 300, winner: 1},
 		{name: "a budget of one", budget: &picker.RetryLimit{Min: 1}, steps: []step{{after: 500 * ms}, unavailable(150 * ms), {after: 50 * ms}}, starts: []int64{0, 100, 260}, end: 310, winner: 3},
+		{name: "no pick yet", picked: 250 * ms, steps: []step{stall, {after: 20 * ms}}, starts: []int64{0, 300}, end: 320, winner: 2},
+		{name: "no pick yet, and no budget", picked: 250 * ms, budget: &picker.RetryLimit{}, steps: []step{{after: 600 * ms}}, starts: []int64{0}, end: 600, winner: 1},
 		{name: "deadline", timeout: 250 * ms, steps: []step{stall, stall, stall}, starts: []int64{0, 100, 200}, end: 250, code: codes.DeadlineExceeded},
 		{name: "deadline in a back-off", timeout: 300 * ms, steps: []step{{after: 20 * ms, code: codes.Unavailable, pushback: "5000"}}, starts: []int64{0}, end: 300, code: codes.DeadlineExceeded},
 	} {
@@ -94,6 +97,10 @@ func TestHedge(t *testing.T) {
 			l.Publish(func() *Table { return table })
 			call := settledCall(l)
 			call.matched.name = "c"
+			if tt.picked > 0 {
+				call.committed.Store(nil)
+				time.AfterFunc(tt.picked, func() { call.committed.Store(&call.matched) })
+			}
 			ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callKey{}, call))
 			if tt.timeout > 0 {
 				ctx, cancel = context.WithTimeout(ctx, tt.timeout)

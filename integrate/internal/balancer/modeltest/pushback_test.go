@@ -102,3 +102,20 @@ func (t *history) checkPushback(r *modelRPC, c *modelCluster, l *modelLeaf) {
 		}
 	}
 }
+
+// pushingBack returns how many open connections to endpoints of a priority have pushed back.
+func (t *history) pushingBack(p priorityView) (n int) {
+	if !p.leaf.Policy.TimesRPCs() {
+		return 0
+	}
+	for _, conn := range t.grpc.open() {
+		for _, l := range p.Localities {
+			for _, e := range l.Endpoints.All() {
+				if has(e, conn.number) && time.Now().Before(t.hostOf(conn.number).pushback.until) {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
