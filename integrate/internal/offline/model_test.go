@@ -285,9 +285,9 @@ func (w *modelWorld) checkAddresses() {
 		if o.addresses != want {
 			w.t.Errorf("addresses %q, want %q", o.addresses, want)
 		}
-		w.addresses, w.addressesAt = want, o.port
-	case w.addressesAt != o.port:
-		w.addressesAt = 0 // the lookups of another port are other ones
+		w.addresses, w.addressesAt, w.moved = want, o.port, o.moved
+	case w.addressesAt != o.port || w.moved != o.moved:
+		w.addressesAt = 0 // the lookups of another port are other ones, also if it had that port before
 	case o.addresses != w.addresses:
 		w.t.Errorf("addresses %q while lookups fail, want the previous ones, %q", o.addresses, w.addresses)
 	}

@@ -77,6 +77,7 @@ type modelWorld struct {
 	dns         *modelDNS
 	addresses   string // of the latest answer
 	addressesAt int    // for this port
+	moved       int    // after so many changes of the port
 
 	client  *xds.Client
 	forget  func()
@@ -372,6 +373,7 @@ type modelOutcome struct {
 	lost      int  // errors after it
 	err       error
 	port      int
+	moved     int // changes of the port
 	addresses string
 }
 
@@ -379,7 +381,13 @@ type modelOutcome struct {
 func (w *modelWatch) Update(c *picker.Config) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	before := w.last.port
 	w.last.served, w.last.err, w.last.port, w.last.addresses = true, nil, 0, ""
+	defer func() {
+		if w.last.port != before {
+			w.last.moved++
+		}
+	}()
 	if len(c.Clusters[0].Leaves) == 0 {
 		w.last.err = c.Clusters[0].Err
 		return
