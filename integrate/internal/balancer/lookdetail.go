@@ -266,6 +266,9 @@ func (d *detail) whyOut(p *shownPriority, e *endpoint, cfg *picker.Endpoint, pas
 	case e.Connectivity == picker.Idle:
 		return "others are READY"
 	}
+	if passedBy && p.policy.TimesRPCs() {
+		return "its zone gets at most one in 64 RPCs of this channel, which measure it"
+	}
 	if passedBy {
 		return "its zone gets no RPCs of this channel"
 	}

@@ -347,7 +347,7 @@ func impossible(x *report.Explanation, res balancer.PickResult, err error, behin
 			all.Picked, all.Delegated, all.Waits, all.Fails = all.Picked+c.Picked, all.Delegated+c.Delegated, all.Waits+c.Waits, all.Fails+c.Fails
 			if conn, ok := res.SubConn.(*modelConn); ok && err == nil {
 				e := endpointIn(c, addr(conn.number).String())
-				if e != nil && e.Out == "" || (e == nil || behind) && c.Delegated+c.Fails > 0 || e == nil && updating { // a child policy may use an earlier list
+				if e != nil && (e.Out == "" || strings.Contains(e.Out, "one in 64 RPCs")) || (e == nil || behind) && c.Delegated+c.Fails > 0 || e == nil && updating { // a child policy may use an earlier list
 					return ""
 				}
 			}
