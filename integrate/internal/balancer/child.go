@@ -33,7 +33,7 @@ type child struct {
 	balancer.ClientConn // the channel's
 
 	leaf   *leafState
-	owner  *group
+	owner  childOwner
 	name   string
 	policy balancer.Balancer // nil before the first update
 
@@ -49,6 +49,21 @@ type child struct {
 	awaitingState bool
 }
 
+// childOwner is the group of a child, as seen by the child and its SubConns.
+type childOwner interface {
+	// covers reports whether a locality's endpoints belong to the group.
+	covers(l *locality) bool
+	// home returns one of the group's localities.
+	home() *locality
+	// onChildState is called when one of the group's children reports a state.
+	onChildState(c *child)
+	// shutdownUnclaimed shuts down the connections of the group's endpoints that no child has
+	// claimed. It does nothing and returns false if the child is not the current one.
+	shutdownUnclaimed(c *child) bool
+	// onChildClosed is called after a child and its connections are closed.
+	onChildClosed(c *child)
+}
+
 // target is the endpoint, or connection, that an address belongs to.
 type target struct {
 	endpoint  *endpoint
@@ -58,7 +73,7 @@ type target struct {
 
 var errClosed = errors.New("xdslb: the LB policy is closed")
 
-func newChild(leaf *leafState, owner *group, name string) *child {
+func newChild(leaf *leafState, owner childOwner, name string) *child {
 	return &child{
 		ClientConn: leaf.cc,
 		leaf:       leaf,

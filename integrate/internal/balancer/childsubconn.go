@@ -103,7 +103,7 @@ func (h *childSubConn) retarget() {
 // unknownAddress returns the endpoint that counts RPCs to addresses without an endpoint.
 func (c *child) unknownAddress() *endpoint {
 	if c.unknown == nil {
-		c.unknown = newEndpoint(c.owner.localities[0])
+		c.unknown = newEndpoint(c.owner.home())
 	}
 	return c.unknown
 }

@@ -63,14 +63,16 @@ type childPicker struct {
 	exitIdleRequested atomic.Bool // to leave IDLE
 }
 
-// covers reports whether the endpoints of a locality belong to the group. Endpoints whose RPCs have other counters belong to another group:
+// covers implements childOwner. Endpoints whose RPCs have other counters belong to another group:
 // picks of the published snapshot use the circuit breaker of this one.
 func (g *group) covers(l *locality) bool {
 	return !g.closed && l.tally == g.tally && (g.flat || l.id == g.locality) && l.leaf.breaker == g.breaker && l.leaf.load == g.load
 }
 
-// shutdownUnclaimed shuts down the connections of the group's endpoints that no child has claimed. It
-// does nothing and returns false if the child is not the current one.
+// home implements childOwner.
+func (g *group) home() *locality { return g.localities[0] }
+
+// shutdownUnclaimed implements childOwner.
 func (g *group) shutdownUnclaimed(c *child) bool {
 	if g.current != c {
 		return false
@@ -83,7 +85,7 @@ func (g *group) shutdownUnclaimed(c *child) bool {
 	return true
 }
 
-// onChildClosed is called after a child and its connections are closed. Endpoints that lost their own connection get the
+// onChildClosed implements childOwner. Endpoints that lost their own connection get the
 // connection of the child in use.
 func (g *group) onChildClosed(c *child) {
 	if current := g.current; current != c && !current.closed {
