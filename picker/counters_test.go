@@ -256,7 +256,8 @@ func TestBreakerUnlimited(t *testing.T) {
 	}
 }
 
-// openStripes returns a breaker with so many RPCs in flight that is striped for 2 P, of which each keeps the given number of slots.
+// openStripes returns a breaker with so many RPCs in flight that is striped for 2 P, of which each keeps the
+// given number of slots.
 func openStripes(t testing.TB, limit uint32, inFlight int, kept ...int) *Breaker {
 	t.Helper()
 	b := new(Breaker)
@@ -316,8 +317,9 @@ func TestBreakerReclaims(t *testing.T) {
 	}
 }
 
-// TestBreakerLimits checks sequences of operations on P chosen at random, with limits that differ between callers, while stripes are opened and
-// closed: an RPC is admitted if and only if the RPCs in flight are fewer than its limit.
+// TestBreakerLimits checks sequences of operations on P chosen at random, with limits that differ between
+// callers, while stripes are opened and closed: an RPC is admitted if and only if the RPCs in flight are fewer
+// than its limit.
 func TestBreakerLimits(t *testing.T) {
 	rounds := 400
 	if testing.Short() || raceEnabled {
@@ -428,7 +430,8 @@ func TestBreakerConcurrent(t *testing.T) {
 	}
 }
 
-// TestBreakerOpens checks when stripes are used: not with little room below the limit, not on a single P, and not if picks read the total.
+// TestBreakerOpens checks when stripes are used: not with little room below the limit, not on a single P, and
+// not if picks read the total.
 func TestBreakerOpens(t *testing.T) {
 	for _, test := range []struct {
 		name     string

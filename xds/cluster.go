@@ -219,8 +219,9 @@ func (l *leaf) wantLocked(c *resource.Cluster, endpoints *entry, origin source) 
 func (m *dependencyManager) endpointsLocked(c *resource.Cluster) *entry {
 	if c.Kind == resource.ClusterDNS {
 		names := dnsNames{c.DNSTargets, c.DNSRefresh}
-		m.cache.entryLocked(dnsType, names.String()).names = names
-		return m.useLocked(dnsType, names.String())
+		key := names.String()
+		m.cache.entryLocked(dnsType, key).names = names // before its lookups start
+		return m.useLocked(dnsType, key)
 	}
 	return m.useLocked(resource.EndpointsType, c.EDSService)
 }

@@ -58,16 +58,15 @@
 //	  random_subsetting.v3.RandomSubsetting             A68
 //	xds.type.v3.TypedStruct, udpa.type.v1.TypedStruct   A52: a policy by its gRPC name
 //
-// A TypedStruct names a policy of the program: a balancer registered with grpc-go, which
-// becomes a custom policy after its own parser has accepted the configuration. Eight
-// names are converted to policies that the snapshot implements: round_robin, pick_first,
-// least_request_experimental, ring_hash_experimental, weighted_round_robin, and this module's
-// own xdslb_least_latency, xdslb_prequal ([Prequal]) and xdslb_maglev, whose value is the message of
-// maglev. All of them except pick_first also read slow_start_config, and all except pick_first, ring hash
-// and maglev locality_lb_config, as Envoy's messages in JSON, since not every message of Envoy has both. As child balancers they would be
-// slower, and ring_hash would not work at all, since the request's hash reaches it through an
-// internal package of grpc-go. This is also the only way to set A76's requestHashHeader, which
-// has no xDS field, and to get round robin without weights.
+// A TypedStruct names a policy of the program: a balancer registered with grpc-go, which becomes a custom policy
+// after its own parser has accepted the configuration. Eight names are converted to policies that the snapshot
+// implements: round_robin, pick_first, least_request_experimental, ring_hash_experimental, weighted_round_robin,
+// and this module's own xdslb_least_latency, xdslb_prequal ([Prequal]) and xdslb_maglev, whose value is the
+// message of maglev. All of them except pick_first also read slow_start_config, and all except pick_first, ring
+// hash and maglev locality_lb_config, as Envoy's messages in JSON, since not every message of Envoy has both. As
+// child balancers they would be slower, and ring_hash would not work at all, since the request's hash reaches it
+// through an internal package of grpc-go. This is also the only way to set A76's requestHashHeader, which has no
+// xDS field, and to get round robin without weights.
 //
 // A program adds types of its own with [Registry.With], or removes them. There is no global
 // registration: a registry is a value, immutable and safe for concurrent use, and its zero

@@ -69,9 +69,9 @@ type Cluster struct {
 	// ServiceName is service_name as received: the name of the service in load reports and
 	// circuit breakers (T-LRS-4). It may be empty.
 	ServiceName string
-	// DNSTargets are the host:ports that a ClusterDNS resolves, sorted, at least one. One of type LOGICAL_DNS has only one, with
-	// the host DNSHost. One of type STRICT_DNS looks them up every DNSRefresh, and has the endpoints Strict,
-	// with names as addresses.
+	// DNSTargets are the host:ports that a ClusterDNS resolves, sorted, at least one. One of type LOGICAL_DNS
+	// has only one, with the host DNSHost. One of type STRICT_DNS looks them up every DNSRefresh, and has the
+	// endpoints Strict, with names as addresses.
 	DNSTargets []string
 	DNSHost    string
 	DNSRefresh time.Duration

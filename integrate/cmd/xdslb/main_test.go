@@ -213,7 +213,8 @@ func (w *world) open(t *testing.T) {
 	}
 }
 
-// TestOverlay: check validates the overlay and shows the effect of its patches, and explain applies them to resources of a file too.
+// TestOverlay: check validates the overlay and shows the effect of its patches, and explain applies them to
+// resources of a file too.
 func TestOverlay(t *testing.T) {
 	w := newWorld(t)
 	t.Setenv("GRPC_XDS_BOOTSTRAP", w.bootstrap)

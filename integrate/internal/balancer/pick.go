@@ -319,12 +319,12 @@ func (s *pickState) excludeTried(tried *rpc.Tried, res picker.Result, outside *h
 // O(endpoints); does not allocate.
 func (c *clusterView) drawUntried(tried *rpc.Tried, picked *host) int32 {
 	drawn, total, near := int32(-1), uint64(0), false
-	allPushBack := picked.EndpointState.PushedBack()
+	pickedPushesBack := picked.EndpointState.PushedBack()
 	for i := range c.results {
 		h := &c.hosts.list[i]
 		same := h.locality == picked.locality
 		if h.state != picker.Ready || h.cfg.Health == picker.Draining || near && !same || tried.Has(c.results[i].sc) ||
-			!allPushBack && h.EndpointState.PushedBack() {
+			!pickedPushesBack && h.EndpointState.PushedBack() {
 			continue
 		}
 		if same && !near {

@@ -242,8 +242,8 @@ func TestRememberedFile(t *testing.T) {
 	}
 }
 
-// TestReplaceKilled: of 20 processes that are killed while they replace a file, none leaves a file that is neither the old nor the new
-// one.
+// TestReplaceKilled: of 20 processes that are killed while they replace a file, none leaves a file that is
+// neither the old nor the new one.
 func TestReplaceKilled(t *testing.T) {
 	const variable = "XDSLB_TEST_REPLACE"
 	texts := [][]byte{[]byte(document(1) + strings.Repeat(" ", 1<<20)), []byte(document(2) + strings.Repeat(" ", 3<<20))}

@@ -13,10 +13,10 @@ import (
 	"github.com/xdslb/xdslb/bench/kit"
 )
 
-// TestModel runs random histories of a client whose sources are a control plane and a file, in either order,
-// the file alone, or a control plane and the resources that were remembered. Servers fail and come back; files are rewritten, half
-// written, spoilt, removed and restored; the names of a STRICT_DNS cluster get other addresses and errors; and
-// the client ends, in order or not, and starts again. See modelWorld about what has to hold.
+// TestModel runs random histories of a client whose sources are a control plane and a file, in either order, the
+// file alone, or a control plane and the resources that were remembered. Servers fail and come back; files are
+// rewritten, half written, spoilt, removed and restored; the names of a STRICT_DNS cluster get other addresses
+// and errors; and the client ends, in order or not, and starts again. See modelWorld about what has to hold.
 func TestModel(t *testing.T) {
 	runs := 100
 	if testing.Short() {

@@ -48,8 +48,8 @@ var modelChains = [][]string{{"server", "file"}, {"file", "server"}, {"server", 
 //   - A service that has been served is served until its watch ends, without an error.
 //   - No port is in use that no source had, or that only a part of a file had.
 //   - The first source that can be reached has the configuration (A71), 2 s after a change of a file, and
-//     15 s and half the outage after a server has come back, and later sources are not in use. A file can be reached if it is valid, or if it was
-//     valid since its use began. A name that it lacks does not exist.
+//     15 s and half the outage after a server has come back, and later sources are not in use. A file can be
+//     reached if it is valid, or if it was valid since its use began. A name that it lacks does not exist.
 //   - Remembered resources are those of the server that were in use at the end of the client, unless they are older
 //     than a day.
 //   - Resources have the name of their source, and a source has an error while its previous resources are

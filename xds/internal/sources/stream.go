@@ -68,10 +68,10 @@ func (s *Stream) Names(typeURL string) []string {
 // are combined.
 func (s *Stream) Changed() <-chan struct{} { return s.changed }
 
-// Deliver sets the complete set of resources of a type, by name. A resource of another name does not
-// exist, unless the name is pending: then the client waits for it, as for that of a server. A source that uses Names
-// need only deliver the resources of these names. The resources that others refer to must be delivered before those. Messages must
-// not be modified after the call; the same message for a name is not encoded again.
+// Deliver sets the complete set of resources of a type, by name. A resource of another name does not exist,
+// unless the name is pending: then the client waits for it, as for that of a server. A source that uses Names
+// need only deliver the resources of these names. The resources that others refer to must be delivered before
+// those. Messages must not be modified after the call; the same message for a name is not encoded again.
 func (s *Stream) Deliver(typeURL string, resources map[string]proto.Message, pending ...string) error {
 	s.mu.Lock()
 	before := s.typeLocked(typeURL).set
@@ -112,9 +112,10 @@ func (s *Stream) Deliver(typeURL string, resources map[string]proto.Message, pen
 	return nil
 }
 
-// Fail reports that the source cannot determine the present resources. The client logs the error, at level ERROR unless it
-// is an slog.Leveler with another level, and its status has it, until Fail is called with nil. Resources stay in use. Before the first set the client
-// uses the next server of the bootstrap, so Fail ends the stream then, and Run should return.
+// Fail reports that the source cannot determine the present resources. The client logs the error, at level ERROR
+// unless it is an slog.Leveler with another level, and its status has it, until Fail is called with nil.
+// Resources stay in use. Before the first set the client uses the next server of the bootstrap, so Fail ends the
+// stream then, and Run should return.
 func (s *Stream) Fail(err error) {
 	s.mu.Lock()
 	delivered := s.delivered
