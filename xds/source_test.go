@@ -237,8 +237,9 @@ func (o namedOnly) Run(ctx context.Context, s *SourceStream) error {
 	for {
 		for _, typ := range []resource.Type{eds, cds, rds, lds} {
 			set := map[string]proto.Message{}
+			names := s.Names(typ.URL()) // once: a later call would return names that the set does not consider
 			for _, r := range o.all {
-				if of, name := nameOf(r); of == typ && slices.Contains(s.Names(typ.URL()), name) {
+				if of, name := nameOf(r); of == typ && slices.Contains(names, name) {
 					set[name] = r
 				}
 			}
@@ -253,12 +254,15 @@ func (o namedOnly) Run(ctx context.Context, s *SourceStream) error {
 	}
 }
 
-// TestSourceNames: a source may deliver only the names that the client has subscribed to. A name that is
-// subscribed to later has no error before the source has delivered the next set.
-func TestSourceNames(t *testing.T) {
+func init() {
 	RegisterSource("named", func(string) (Source, error) {
 		return namedOnly{append(targetOf("a", 1), targetOf("b", 2)...)}, nil
 	})
+}
+
+// TestSourceNames: a source may deliver only the names that the client has subscribed to. A name that is
+// subscribed to later has no error before the source has delivered the next set.
+func TestSourceNames(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newClientHarness(t, Options{}, []string{`{"server_uri": "named:"}`}, "")
 		a := h.watch("a")

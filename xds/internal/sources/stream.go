@@ -55,7 +55,7 @@ type delivered struct {
 }
 
 // Names returns the sorted names of the resources of a type that the client has subscribed to. After it was
-// called, a set that lacks a name says so only of the names that Names returned before.
+// called, a set that lacks a name says so only of the names that the latest call returned: call it once for each set.
 func (s *Stream) Names(typeURL string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
