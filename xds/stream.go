@@ -21,10 +21,10 @@ import (
 // maxWatcherWait bounds how long slow watchers delay the reading of a stream. Dependency
 // managers keep only the latest state, so reading on requires no memory. A watcher that never
 // returns, or that waits for a resource of the same stream, must not block the server.
-const maxWatcherWait = time.Second
+const maxWatcherWait = 3 * time.Second
 
 // maxThrottle bounds the pause of a worker after a response.
-const maxThrottle = time.Second
+const maxThrottle = 20 * time.Second
 
 var errHungUp = errors.New("the server closed the stream")
 
