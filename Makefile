@@ -77,9 +77,11 @@ unit: ## Unit tests, examples, the import rules between packages; shorter runs o
 	$(TEST) -short $(LONG:%=./%)
 
 # vet has run before, in lint or with the tests: here and below it would be repeated for each kind of build.
+# One package more than processors runs at once, since hostile, the slowest, mostly waits.
 .PHONY: long
 long: ## The tests of LONG that unit shortens or skips.
-	@run=$$(.ci/shortened $(LONG)) && set -x && $(TEST) -vet=off -run "$$run" $(LONG:%=./%)
+	@run=$$(.ci/shortened $(LONG)) && n=$$(getconf _NPROCESSORS_ONLN) && set -x && \
+	$(TEST) -vet=off -p $$((n + 1)) -run "$$run" ./bench/hostile $(patsubst %,./%,$(filter-out bench/hostile,$(LONG)))
 
 .PHONY: examples
 examples: ## The examples, which are modules of their own.
