@@ -131,11 +131,6 @@ func (r *xdsResolver) addResources(s *report.TargetStatus, resources []xds.Resou
 	}
 }
 
-// patches returns the patches of the overlay, and their effect on the resources of the target.
-func (r *xdsResolver) patches() []report.PatchStatus {
-	return patches(r.overlay, r.view.TargetResources(r.Listener, r.Authority))
-}
-
 // patches returns the patches of an overlay, and their effect on resources.
 func patches(source *overlay.Source, resources iter.Seq[xds.ResourceStatus]) (list []report.PatchStatus) {
 	all := source.Overlay().Patches()
@@ -293,7 +288,8 @@ func (r *xdsResolver) explain(ctx context.Context, method string) (*report.Expla
 		x, err := balancer.Explain(ctx, b, method)
 		switch {
 		case err == nil:
-			x.Patched = patched(r.patches())
+			resources := r.resources()
+			x.Patched, x.Sources = patched(patches(r.overlay, slices.Values(resources))), explain.Sources(slices.Values(resources))
 			return x, nil
 		case err != balancer.ErrNoConfiguration:
 			return nil, fmt.Errorf("xdslb: channel %q cannot be served: %w", r.Channel.Target, err)

@@ -298,7 +298,8 @@ func TestRollingRestart(t *testing.T) {
 	t.Logf("%d RPCs", calls.Load())
 }
 
-// TestOverlay checks that an overlay can patch the default cluster, by the target's name.
+// TestOverlay checks that an overlay can patch the default cluster, by the target's name, and that the status and
+// Explain name the source of the resources.
 func TestOverlay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := xdstest.NewNetwork()
@@ -329,6 +330,21 @@ func TestOverlay(t *testing.T) {
 		}
 		if text := fmt.Sprintf("%+v", e); !strings.Contains(strings.ToLower(text), "least_request") {
 			t.Errorf("the overlay has no effect: %s", text)
+		}
+
+		// Both name the source of each resource.
+		status, err := integrate.StatusOf(cc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range status.Resources {
+			if r.Server != "kubernetes:" {
+				t.Errorf("status: %s %s is from %q, want \"kubernetes:\"", r.Type, r.Name, r.Server)
+			}
+		}
+		want := "Resources from kubernetes:: Listener NAME, RouteConfiguration NAME, Cluster NAME, ClusterLoadAssignment NAME"
+		if text := strings.Join(strings.Fields(e.String()), " "); len(status.Resources) != 4 || !strings.Contains(text, strings.ReplaceAll(want, "NAME", ordersGRPC)) {
+			t.Errorf("%d resources in the status; Explain: %s", len(status.Resources), text)
 		}
 	})
 }

@@ -26,6 +26,9 @@ type Explanation struct {
 	NotApplied []string `json:"not_applied,omitempty"`
 	// Patched lists the resources of the target that patches of the overlay have changed.
 	Patched []string `json:"patched,omitempty"`
+	// Sources lists the servers that sent the resources of the target, with the resources: "file:///resources.json:
+	// Listener orders, Cluster orders".
+	Sources []string `json:"sources,omitempty"`
 }
 
 // SessionStatus is the session affinity of a route (A55).
@@ -73,6 +76,9 @@ func (x *Explanation) String() string {
 	}
 	for _, what := range x.Patched {
 		t.line(0, "Changed by the overlay: %s", what)
+	}
+	for _, what := range x.Sources {
+		t.line(0, "Resources from %s", what)
 	}
 	t.line(0, "Routes")
 	for i := range x.Routes {

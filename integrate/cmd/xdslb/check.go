@@ -76,12 +76,11 @@ var checkCommand = command{
 			}
 			if len(args) == 1 && !c.failed() {
 				target := fullTarget(args[0])
-				read := func() ([]byte, error) { return readFile(*resources) }
-				if *resources == "" {
-					read = func() ([]byte, error) { return e.fetch(document, target, &boot, *timeout) }
+				if text, sources, err := c.resources(*resources, document, target, &boot, *timeout); err != nil {
+					c.add("FAIL", "target "+target, "%v", err)
+				} else {
+					c.target(target, text, sources, boot.config(document), patchText)
 				}
-				text, err := read()
-				c.target(target, text, err, boot.config(document), patchText)
 			}
 			if e.json {
 				return c.wrong(), e.printJSON(c.Findings)
@@ -162,14 +161,19 @@ func (c *checker) overlay(file string) []byte {
 	return text
 }
 
-// target checks the resources of a target, and shows the effect of the overlay, whose text is given,
-// on them. err is the error of requesting them.
-func (c *checker) target(target string, resources []byte, err error, cfg integrate.Config, text []byte) {
-	_ = os.Unsetenv("XDSLB_OVERLAY") // its file may have changed since it was read
-	if err != nil {
-		c.add("FAIL", "target "+target, "%v", err)
-		return
+// resources returns the resources of a target with their sources: a file, if it is not empty, or the servers.
+func (c *checker) resources(file string, document []byte, target string, boot *bootstrapFlag, timeout time.Duration) (text []byte, sources []string, err error) {
+	if file == "" {
+		return c.e.fetch(document, target, boot, timeout)
 	}
+	text, err = readFile(file)
+	return text, []string{"file " + file}, err
+}
+
+// target checks the resources of a target, and shows the effect of the overlay, whose text is given,
+// on them.
+func (c *checker) target(target string, resources []byte, sources []string, cfg integrate.Config, text []byte) {
+	_ = os.Unsetenv("XDSLB_OVERLAY") // its file may have changed since it was read
 	w := integrate.WhatIf{Target: target, Resources: resources, Config: cfg}
 	w.Config.Overlay = text
 	s, err := integrate.InspectWhatIf(w)
@@ -178,6 +182,9 @@ func (c *checker) target(target string, resources []byte, err error, cfg integra
 		return
 	}
 	c.add("ok", "target "+target, "clusters: %d", len(s.Clusters))
+	for _, of := range sources {
+		c.add("ok", "resources from", "%s", of)
+	}
 	for i := range s.Overlay {
 		p, verdict := &s.Overlay[i], "ok"
 		switch {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
@@ -41,7 +42,7 @@ var dumpCommand = command{
 			if err != nil {
 				return false, err
 			}
-			js, err := e.fetch(text, target, &boot, *timeout)
+			js, _, err := e.fetch(text, target, &boot, *timeout)
 			if js != nil {
 				fmt.Fprintf(e.stdout, "%s\n", sanitize.JSON(js))
 			}
@@ -50,24 +51,24 @@ var dumpCommand = command{
 	},
 }
 
-// fetch returns the resources of a target as a CSDS response in JSON. It connects to control planes
+// fetch returns the resources of a target as a CSDS response in JSON, and their sources as explain.Sources does. It connects to control planes
 // only. If the target cannot be served, it returns an error and the available resources.
-func (e *env) fetch(boot []byte, target string, opts *bootstrapFlag, timeout time.Duration) ([]byte, error) {
+func (e *env) fetch(boot []byte, target string, opts *bootstrapFlag, timeout time.Duration) (js []byte, sources []string, err error) {
 	cfg, err := xdstls.BootstrapParser().Parse(opts.source, boot)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	u, err := url.Parse(target)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if u.Scheme != "xds" && u.Scheme != "xdslb" {
-		return nil, fmt.Errorf("target %q: the scheme is neither xds nor xdslb", target)
+		return nil, nil, fmt.Errorf("target %q: the scheme is neither xds nor xdslb", target)
 	}
 	authority := resolver.Target{URL: *u}.Endpoint()
 	listener, err := cfg.ListenerName(u.Host, authority)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	client := xds.Acquire(cfg, xds.Options{Filter: rpc.FilterType, Delta: opts.delta, AcceptHostnames: opts.hostnames, Linger: -1, Logger: silent})
 	defer client.Release()
@@ -84,10 +85,10 @@ func (e *env) fetch(boot []byte, target string, opts *bootstrapFlag, timeout tim
 	}
 	status, err := csds.NewServer().FetchClientStatus(e.ctx, &statusv3.ClientStatusRequest{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	js, err := protojson.MarshalOptions{Multiline: true, Resolver: offline.LinkedTypes{}}.Marshal(status)
-	return js, errors.Join(err, unserved)
+	js, err = protojson.MarshalOptions{Multiline: true, Resolver: offline.LinkedTypes{}}.Marshal(status)
+	return js, explain.Sources(view.TargetResources(listener, authority)), errors.Join(err, unserved)
 }
 
 // silent discards the log: commands print its problems themselves.

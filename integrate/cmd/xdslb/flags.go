@@ -128,7 +128,7 @@ func (q *question) whatIf(e *env, target, method string) (integrate.WhatIf, erro
 	if w.Config.Bootstrap, _, err = q.read(); err != nil {
 		return w, err
 	}
-	w.Resources, err = e.fetch(w.Config.Bootstrap, w.Target, &q.bootstrapFlag, q.timeout)
+	w.Resources, _, err = e.fetch(w.Config.Bootstrap, w.Target, &q.bootstrapFlag, q.timeout)
 	return w, err
 }
 

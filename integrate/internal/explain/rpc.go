@@ -11,12 +11,16 @@ package explain
 import (
 	"context"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -50,6 +54,25 @@ func NewRPC(ctx context.Context, table *rpc.Table, method string) *RPC {
 		x.Routes = append(x.Routes, r)
 	}
 	return x
+}
+
+// Sources returns the servers that resources in force are from, each with up to 8 of the resources.
+func Sources(resources iter.Seq[xds.ResourceStatus]) (list []string) {
+	names := map[string][]string{}
+	for r := range resources {
+		if r.Server != "" {
+			names[r.Server] = append(names[r.Server], fmt.Sprintf("%v %s", r.Type, r.Name))
+		}
+	}
+	for _, server := range slices.Sorted(maps.Keys(names)) {
+		of := names[server]
+		text := server + ": " + strings.Join(of[:min(len(of), 8)], ", ")
+		if n := len(of) - 8; n > 0 {
+			text += fmt.Sprintf(" and %d more", n)
+		}
+		list = append(list, text)
+	}
+	return list
 }
 
 // NotApplied returns the parts of a configuration that the channel does not apply.

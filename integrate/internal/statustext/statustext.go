@@ -407,7 +407,7 @@ func (t *Text) endpoint(s *report.TargetStatus, v *clusterView, e *report.Locate
 func (t *Text) resource(r *report.ResourceStatus) {
 	more := ""
 	if t.Full && !r.Updated.IsZero() {
-		more = "  received " + r.Updated.UTC().Format(time.RFC3339)
+		more = "  received " + r.Updated.UTC().Format(time.RFC3339) + " from " + t.name(r.Server, 0)
 	}
 	t.Line("  %-22s %-14s version %-12s %s%s", r.Type, r.State, t.name(r.Version, 12), t.name(r.Name, 40), more)
 	if r.Error != "" {
