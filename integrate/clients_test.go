@@ -92,7 +92,6 @@ func TestConfigsShareStream(t *testing.T) {
 		"DefaultMaxRequests":    func(c *integrate.Config) { c.DefaultMaxRequests = 5 },
 		"HealthCheckService":    func(c *integrate.Config) { c.HealthCheckService = "s" },
 		"Keepalive":             func(c *integrate.Config) { c.Keepalive = &keepalive.ClientParameters{Time: time.Minute} },
-		"ReconnectOnTLSChange":  func(c *integrate.Config) { c.ReconnectOnTLSChange = true },
 		"Linger":                func(c *integrate.Config) { c.Linger = time.Minute },
 		"Resources": func(c *integrate.Config) {
 			c.Resources = integrate.ResourceOptions{Timeout: time.Minute, KeepDeleted: true, MaxHashBytes: 1 << 20}

@@ -83,21 +83,6 @@ type Config struct {
 	// of the servers must allow them. A connection with RPCs that receives nothing for Time
 	// sends a ping. A builder of [NewBuilder] cannot set it.
 	Keepalive *keepalive.ClientParameters
-	// ReconnectOnTLSChange replaces the connections of a cluster when the control plane changes
-	// its TLS settings: a connection with the new settings is made, and when it is READY, the
-	// previous one is shut down gracefully. By default an update applies to new connections
-	// only (A29): a connection made in plaintext, or to a server name that is not accepted any
-	// more, stays until it is lost.
-	//
-	// An update requires a handshake for each endpoint of the cluster, all at the same time,
-	// and twice the connections until the handshakes are done. If the new settings do not work,
-	// the previous connection stays in use, which is logged once. The option therefore cannot
-	// be used to cut off a backend. New certificates in the files of a provider do not count as
-	// a change of settings. A custom policy with producers on a connection sees the connection
-	// lost and READY again.
-	//
-	// It requires the credentials of [NewCredentials].
-	ReconnectOnTLSChange bool
 	// Linger is how long the XdsClient stays subscribed after its last channel is closed or
 	// idle, so that a channel which leaves idle mode has its configuration at once. The default
 	// is 5 s; a negative value disables lingering. Resources stay in memory for that time, and
@@ -207,7 +192,6 @@ func (c *Config) options() *balancer.Options {
 		RetireAfter:           c.RetireAfter,
 		IgnoreEndpointWeights: c.IgnoreEndpointWeights || rollout.IgnoresWeights(c.Logger),
 		DefaultMaxRequests:    c.DefaultMaxRequests,
-		ReconnectOnTLSChange:  c.ReconnectOnTLSChange,
 		HealthChecks:          c.HealthCheckService != "",
 		Logger:                c.Logger,
 	}.WithDefaults()

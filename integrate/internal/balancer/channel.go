@@ -196,7 +196,6 @@ type Options struct {
 	RetireAfter           time.Duration
 	IgnoreEndpointWeights bool
 	DefaultMaxRequests    uint32
-	ReconnectOnTLSChange  bool
 	HealthChecks          bool // HealthCheckService is set
 	Logger                *slog.Logger
 }

@@ -120,14 +120,13 @@ func (c *child) onUpdated(err error) {
 }
 
 // retarget assigns the child's connections to the endpoints that have their addresses now: an
-// address that moved to another locality belongs to a new endpoint. Connections are replaced if
-// they are verified by hostnames and their hostnames have changed.
+// address that moved to another locality belongs to a new endpoint.
 func (c *child) retarget(targets map[string]target) {
 	c.targets = targets
 	for h := range c.conns {
 		h.retarget()
-		if own := h.conn.Load(); own != nil && own.setHostnames(c.hostnameOf) {
-			own.replace(nil)
+		if own := h.conn.Load(); own != nil {
+			own.setHostnames(c.hostnameOf)
 		}
 	}
 }

@@ -43,10 +43,6 @@ type childSubConn struct {
 	inherited     bool
 	notifiedMoved bool // the policy was notified that no connection is available
 	shutDown      bool // by the policy, or when the child is closed
-
-	// The policy's registrations with conn while it is READY.
-	healthListener func(balancer.SubConnState)
-	hasProducer    bool
 }
 
 // newSubConn makes a SubConn for the child.
@@ -92,7 +88,6 @@ func (h *childSubConn) retarget() {
 				old.conn = nil
 			}
 			c.endpoint = t.endpoint
-			c.followDraining(nil) // the old one drained: the endpoint had moved
 		}
 	}
 	if t.exclusive && t.endpoint.conn == nil {
@@ -162,8 +157,6 @@ func (h *childSubConn) becomeOwn() {
 func (h *childSubConn) onState(s balancer.SubConnState) {
 	if ready := s.ConnectivityState == connectivity.Ready; h.ready.Swap(ready) != ready && ready {
 		h.child.leaf.out.wake = true // the child's picker may still return it
-	} else if !ready {
-		h.forget()
 	}
 	if h.shutDown || s.ConnectivityState == connectivity.Shutdown {
 		return
@@ -177,9 +170,6 @@ func (h *childSubConn) onState(s balancer.SubConnState) {
 	}
 	h.notify(s)
 }
-
-// forget records that gRPC has dropped the policy's registrations with the connection.
-func (h *childSubConn) forget() { h.healthListener, h.hasProducer = nil, false }
 
 // ejection is the state reported to a child for a READY connection whose endpoint is ejected.
 var ejection = balancer.SubConnState{
@@ -222,7 +212,6 @@ func (h *childSubConn) onLost() {
 	l := h.child.leaf
 	h.conn.Store(nil)
 	h.ready.Store(false)
-	h.forget()
 	h.inherited = false
 	l.rt.Call(func() {
 		l.entry.do(func() {
@@ -270,7 +259,6 @@ func (h *childSubConn) connect() {
 	case inherited && c.state == picker.TransientFailure:
 		h.notify(failedBefore) // IDLE follows when the backoff ends
 	default:
-		c.connectRequested = c.state == picker.Idle
 		c.sc.Connect()
 	}
 }
@@ -304,20 +292,14 @@ func (h *childSubConn) shutdown() {
 func (h *childSubConn) UpdateAddresses(addrs []resolver.Address) {
 	h.child.leaf.entry.do(func() {
 		h.addrs = addrs
-		c := h.conn.Load()
-		if c == nil {
-			return
-		}
-		c.subConn().UpdateAddresses(c.secured(addrs, h.child.hostnameOf))
-		if other := c.counterpart(); other != nil {
-			other.subConn().UpdateAddresses(other.secured(addrs, h.child.hostnameOf))
+		if c := h.conn.Load(); c != nil {
+			c.subConn().UpdateAddresses(c.secured(addrs, h.child.hostnameOf))
 		}
 	})
 }
 
 // GetOrBuildProducer implements balancer.SubConn.
 func (h *childSubConn) GetOrBuildProducer(b balancer.ProducerBuilder) (balancer.Producer, func()) {
-	h.child.leaf.entry.do(func() { h.hasProducer = true })
 	if sc := h.conn.Load().subConn(); sc != nil {
 		return sc.GetOrBuildProducer(b)
 	}
@@ -326,7 +308,6 @@ func (h *childSubConn) GetOrBuildProducer(b balancer.ProducerBuilder) (balancer.
 
 // RegisterHealthListener implements balancer.SubConn.
 func (h *childSubConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
-	h.child.leaf.entry.do(func() { h.healthListener = listener })
 	if sc := h.conn.Load().subConn(); sc != nil {
 		sc.RegisterHealthListener(listener)
 	}

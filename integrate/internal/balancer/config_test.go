@@ -32,7 +32,6 @@ type Config struct {
 	RetireAfter           time.Duration
 	IgnoreEndpointWeights bool
 	DefaultMaxRequests    uint32
-	ReconnectOnTLSChange  bool
 	HealthCheckService    string
 	Logger                *slog.Logger
 }
@@ -43,7 +42,6 @@ func (c Config) options() *Options {
 		RetireAfter:           c.RetireAfter,
 		IgnoreEndpointWeights: c.IgnoreEndpointWeights,
 		DefaultMaxRequests:    c.DefaultMaxRequests,
-		ReconnectOnTLSChange:  c.ReconnectOnTLSChange,
 		HealthChecks:          c.HealthCheckService != "",
 		Logger:                c.Logger,
 	}.WithDefaults()

@@ -42,32 +42,17 @@ import (
 // are closed with the child: duplicates for an endpoint, connections of endpoints with several
 // addresses, and connections to addresses that the policy supplies.
 //
-// Under either owner, a replacement may be made for the connection (replace.go):
-//
-//	            replace                     READY
-//	in force ────────────► in force,      ────────► the replacement is in force,
-//	   ▲                   has a replacement        the previous one is shut down
-//	   └────────────────────────┘
-//	    dropReplacement: it is lost, drained, or its settings change again
-//
-// A replacement has neither endpoint nor owner until it is READY. Then it gets the endpoint and
-// the owner that the replaced connection has at that time.
-//
-// Few connections have a replacement at any time, so replacements are kept in
-// leafState.replacements rather than in a field of each connection. The same holds for hostnames
-// (leafState.hosts).
+// Changed TLS settings and hostnames take effect with the next attempt to connect (tls.go). Few
+// connections have a hostname, so hostnames are kept in leafState.hosts.
 //
 // The balancer's mutex guards all fields and methods.
 type conn struct {
 	leaf     *leafState    // never changes
 	sc       connector     // gRPC's SubConn, or a multiAddress; never changes
-	endpoint *endpoint     // nil after shutdown, and of a replacement
+	endpoint *endpoint     // nil after shutdown
 	child    *childSubConn // the owner, as its policy sees the SubConn; nil if the balancer is the owner
 
-	state            picker.Connectivity // as last reported
-	connectRequested bool                // a child policy called Connect, and gRPC has not reported CONNECTING yet
-	replacement      bool                // of the connection that counterpart returns
-	outdated         bool                // made with settings that have changed, and not replaced because it drains
+	state picker.Connectivity // as last reported
 }
 
 // connector creates connections.
@@ -85,8 +70,7 @@ func newConn(e *endpoint, cfg *picker.Endpoint) (*conn, error) {
 	return c, nil
 }
 
-// dial starts to connect to the endpoint, or to the endpoint of the connection that it
-// replaces, with the balancer's addresses.
+// dial starts to connect to the endpoint, with the balancer's addresses.
 func (c *conn) dial(cfg *picker.Endpoint) error {
 	l := c.leaf
 	c.state = picker.Connecting
@@ -103,18 +87,10 @@ func (c *conn) dial(cfg *picker.Endpoint) error {
 	return nil
 }
 
-// target returns the endpoint that the connection serves, or will serve; nil after shutdown.
-func (c *conn) target() *endpoint {
-	if c.replacement {
-		return c.counterpart().endpoint
-	}
-	return c.endpoint
-}
-
 // listen is the SubConn's state listener. It takes the mutex.
 func (c *conn) listen(s balancer.SubConnState) {
 	c.leaf.entry.do(func() {
-		if c.target() != nil {
+		if c.endpoint != nil {
 			c.onState(s)
 		}
 	})
@@ -124,17 +100,11 @@ func (c *conn) listen(s balancer.SubConnState) {
 func (c *conn) onState(s balancer.SubConnState) {
 	l := c.leaf
 	lost := c.state == picker.Ready && s.ConnectivityState != connectivity.Ready
-	c.state, c.connectRequested = kernelState(s.ConnectivityState), false
+	c.state = kernelState(s.ConnectivityState)
 	if c.state != picker.Ready {
 		c.stopHealthWatch()
 	}
-	if c.replacement {
-		c.onReplacementState(s)
-		return
-	}
 	c.endpoint.recordState(s, lost)
-	// Later attempts to connect use the latest settings.
-	abandoned := c.state != picker.Ready && !c.mayBeConnecting() && c.dropReplacement()
 	switch e := c.endpoint; {
 	case c.child != nil:
 		c.child.onState(s)
@@ -147,10 +117,7 @@ func (c *conn) onState(s balancer.SubConnState) {
 		e.observe(s.ConnectivityState, s.ConnectionError)
 	}
 	if lost { // RPCs that picked it wait for a new picker
-		l.out.repick = true
-	}
-	if lost || abandoned {
-		l.out.publish = true
+		l.out.repick, l.out.publish = true, true
 	}
 }
 
@@ -159,13 +126,7 @@ func (c *conn) onState(s balancer.SubConnState) {
 func (c *conn) checkHealth() {
 	c.stopHealthWatch()
 	report := func(s balancer.SubConnState) {
-		switch {
-		case c.target() == nil:
-		case c.replacement:
-			if s.ConnectivityState == connectivity.Ready {
-				c.takeOver(s)
-			}
-		case c.child == nil && !c.leaf.delegates():
+		if c.endpoint != nil && c.child == nil && !c.leaf.delegates() {
 			c.endpoint.observe(s.ConnectivityState, s.ConnectionError)
 		}
 	}
@@ -228,18 +189,12 @@ func (c *conn) moveTo(e *endpoint, cfg *picker.Endpoint) {
 // shutdown closes the connection once no published snapshot uses it. If it was its endpoint's
 // own, the endpoint has no connection afterwards.
 func (c *conn) shutdown() {
-	c.dropReplacement()
 	if e := c.endpoint; e.conn == c {
 		e.conn = nil
 		e.stopOOB()
 		e.loc.tally.note(picks)
 	}
 	c.endpoint, c.child = nil, nil
-	c.end()
-}
-
-// end shuts the SubConn down with the next publication.
-func (c *conn) end() {
 	l := c.leaf
 	c.stopHealthWatch()
 	delete(l.hosts, c)
@@ -318,7 +273,7 @@ func (m *multiAddress) UpdateState(s balancer.State) {
 }
 
 func (m *multiAddress) onState(s balancer.State) {
-	e := m.conn.target()
+	e := m.conn.endpoint
 	if e == nil {
 		return
 	}

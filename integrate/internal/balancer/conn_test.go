@@ -301,3 +301,32 @@ func TestHealthWatchReplaced(t *testing.T) {
 	b.unlock()
 	wantPick(t, b, 1)
 }
+
+// TestTLSChangeKeepsConnections (A29, T-SEC-1): other TLS settings open and close no connection, whatever
+// the policy.
+func TestTLSChangeKeepsConnections(t *testing.T) {
+	for name, policy := range map[string]*picker.Cluster{
+		"round robin": clusterOf("c"),
+		"pick_first":  firstOf(false, false),
+		"custom":      customOf(false, stubA, `{}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, cc := newTestLB(t, Config{})
+				for i, tls := range []*picker.TLS{nil, {ServerName: "a"}, {ServerName: "b"}, nil} {
+					c := clusterOf("c", prio(eps(1)))
+					c.Leaves[0].Policy, c.Leaves[0].TLS = policy.Leaves[0].Policy, tls
+					b.set(configOf(c))
+					b.flush()
+					if i == 0 {
+						b.to(cc.conn(t, 1), ready)
+					}
+					wantPick(t, b, 1)
+				}
+				if cc.opened != 1 || cc.closed != 0 {
+					t.Errorf("%d connections were opened and %d closed, want 1 and 0", cc.opened, cc.closed)
+				}
+			})
+		})
+	}
+}

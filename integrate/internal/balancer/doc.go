@@ -118,7 +118,7 @@
 //
 //   - Over updates, localities and priorities of a cluster: connections differ by addrKey, which
 //     sameAddrs and childSubConn.target compare. reconciler.finish moves endpoints. A property
-//     that may change has the connection replaced (endpoint.renameConn, conn.replace).
+//     that may change, such as the hostname, takes effect when the SubConn connects again (endpoint.renameConn).
 //   - With a child policy: childSubConn.attach uses the endpoint's connection if
 //     childSubConn.target reports that it is exclusive.
 //   - Between clusters or channels: connections to backends are never shared.

@@ -275,8 +275,6 @@ func (e *endpoint) configure(changes *eventlog.Changes, was, cfg *picker.Endpoin
 		e.loc.tally.needsConnect = true // it has not been connected
 	case e.Draining && e.conn != nil && e.conn.child == nil && e.conn.state != picker.Ready:
 		e.disconnect()
-	case e.conn != nil:
-		e.conn.followDraining(cfg)
 	}
 	if hostname(was) != hostname(cfg) {
 		e.renameConn(cfg)
@@ -284,13 +282,8 @@ func (e *endpoint) configure(changes *eventlog.Changes, was, cfg *picker.Endpoin
 	if !multiAddressed(cfg) || e.conn == nil || was.Addr == cfg.Addr && slices.Equal(was.Extra.Addrs, cfg.Extra.Addrs) {
 		return
 	}
-	for _, c := range []*conn{e.conn, e.conn.counterpart()} {
-		if c == nil {
-			continue
-		}
-		if m, ok := c.sc.(*multiAddress); ok {
-			m.update(cfg) // in another order
-		}
+	if m, ok := e.conn.sc.(*multiAddress); ok {
+		m.update(cfg) // in another order
 	}
 }
 

@@ -79,21 +79,6 @@ func (b *Balancer) NamedConns() (n int) {
 	return n
 }
 
-// CheckReplacements returns an error unless each connection that is being replaced, or replaces
-// another one, is in a pair of a connection in use and its replacement.
-func (b *Balancer) CheckReplacements() error {
-	b.lock()
-	defer b.unlock()
-	for l := range b.leaves() {
-		for c, other := range l.replacements {
-			if l.replacements[other] != c || c.replacement == other.replacement || c.replacement != (c.endpoint == nil) {
-				return errors.New("a closed connection is still paired with its replacement")
-			}
-		}
-	}
-	return nil
-}
-
 func (b *Balancer) leaves() func(func(*leaf) bool) {
 	return func(yield func(*leaf) bool) {
 		for _, c := range b.clusters {

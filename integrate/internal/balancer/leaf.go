@@ -5,7 +5,6 @@ package balancer
 
 import (
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -67,16 +66,8 @@ func (l *leaf) configure(was *picker.Leaf, moved bool, changes *eventlog.Changes
 	if was != nil {
 		noteLeaf(changes, was, l.cfg)
 		rehashed = was.Policy.Hashes() != l.cfg.Policy.Hashes()
-		if l.opts.ReconnectOnTLSChange && !reflect.DeepEqual(was.TLS, l.cfg.TLS) {
-			moved = true
-			l.replaceConns()
-		}
-		rechecked := !sameHealthCheck(was, l.cfg)
-		if rechecked {
+		if !sameHealthCheck(was, l.cfg) {
 			l.recheckHealth()
-		}
-		if rechecked || delegates(&was.Policy) != l.delegates() { // child policies do not use the cluster's check
-			l.recheckReplacements()
 		}
 	}
 	l.updateDetection()
@@ -162,12 +153,7 @@ type leafState struct {
 	consecutive *consecutive                // nil unless consecutive failures are detected
 	lastErr     error                       // of the latest connection attempt that failed
 	errs        map[*endpoint]error         // the errors of endpoints in TRANSIENT_FAILURE
-	// replacements maps a connection to its replacement, and a replacement to the connection
-	// that it replaces; nil if there are no replacements. See conn.
-	replacements map[*conn]*conn
-	watches      map[*conn]*healthWatch // nil unless the cluster has a health check
-	// replacementFailed is set once it has been logged that the latest TLS settings fail.
-	replacementFailed bool
+	watches     map[*conn]*healthWatch      // nil unless the cluster has a health check
 	// hosts has the hostnames of connections by their addresses, for handshakes; nil unless the
 	// channel has xDS credentials.
 	hosts map[*conn]map[string]*xdstls.Host
@@ -215,7 +201,7 @@ type locality struct {
 // (picker.LocalityState.Version):
 //
 //	which endpoints there are            matchLocalities, matchEndpoints, reconciler.finish
-//	Connectivity, StateSince             endpoint.setState, onReady, resume, disconnect, takeOver
+//	Connectivity, StateSince             endpoint.setState, onReady, resume, disconnect
 //	Cold                                 reconciler.finish, endpoint.setState, takeObservations
 //	Ejected                              leaf.applyEjections, updateDetection, takeObservations
 //	the weight derived from reports      priority.updateWeights, leaf.updateWRR, takeObservations

@@ -88,7 +88,6 @@ const (
 	stateFailed   = "failed"   // whether RPCs of a cluster fail
 	statePriority = "priority" // the priority that a cluster uses
 	statePolicy   = "policy"   // whether a child policy rejects its endpoints or configuration
-	stateTLS      = "TLS"      // whether backends fail with the latest TLS settings of a cluster
 	stateZones    = "zones"    // whether zone-aware routing is not possible
 	stateProbes   = "probes"   // whether endpoints do not answer probes
 )
@@ -111,7 +110,7 @@ func (r *recorder) resolve(of stateKey, message string, attrs ...slog.Attr) {
 
 // forget removes the states of a cluster.
 func (r *recorder) forget(cluster string) {
-	for _, name := range []string{stateFailed, statePriority, stateTLS, stateZones, stateProbes} {
+	for _, name := range []string{stateFailed, statePriority, stateZones, stateProbes} {
 		r.log.EndState(stateKey{name: name, cluster: cluster})
 	}
 }
@@ -138,10 +137,7 @@ const (
 
 	msgPolicyRejects = "xdslb: an LB policy rejected its endpoints or configuration"
 	msgPolicyAccepts = "xdslb: an LB policy accepted its endpoints and configuration"
-	msgTLSFails      = "xdslb: a backend cannot be connected with other TLS settings or hostnames of its cluster: " +
-		"the connection with the previous settings stays in use, and the new settings are retried"
-	msgTLSWorks = "xdslb: no connections with previous TLS settings of a cluster remain"
-	msgNoZones  = "xdslb: a cluster has zone-aware routing, but is balanced without it, since the zones of the local cluster are not known. " +
+	msgNoZones       = "xdslb: a cluster has zone-aware routing, but is balanced without it, since the zones of the local cluster are not known. " +
 		"It requires the locality of the node in the bootstrap, and Config.LocalCluster, the name of the EDS resource with the fleet's endpoints"
 	msgZones = "xdslb: a cluster is balanced by zones"
 )

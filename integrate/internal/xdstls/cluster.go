@@ -99,16 +99,6 @@ func (s *settings) close() {
 // Hostnames reports whether addresses carry the hostnames of endpoints.
 func (c *Cluster) Hostnames() bool { return c != nil && c.hostnames }
 
-// VerifiesHostnames reports whether new connections use the hostnames of endpoints
-// (auto_host_sni), so that an endpoint whose hostname has changed needs a new connection.
-func (c *Cluster) VerifiesHostnames() bool {
-	if !c.Hostnames() {
-		return false
-	}
-	s := c.current.Load()
-	return s != nil && s.AutoHostName
-}
-
 // DemandsTLS reports whether the cluster currently has TLS settings.
 func (c *Cluster) DemandsTLS() bool { return c != nil && c.current.Load() != nil }
 
@@ -116,11 +106,8 @@ func (c *Cluster) DemandsTLS() bool { return c != nil && c.current.Load() != nil
 // Handshakes read it when they start, so a change takes effect without a new SubConn.
 type Host struct{ name atomic.Pointer[string] }
 
-// Set sets the hostname, and reports whether it has changed.
-func (h *Host) Set(name string) (changed bool) {
-	was := h.name.Swap(&name)
-	return was == nil && name != "" || was != nil && *was != name
-}
+// Set sets the hostname.
+func (h *Host) Set(name string) { h.name.Store(&name) }
 
 // Secure attaches the cluster's security settings to an address. host is the address's
 // hostname, or nil. All addresses without a Host share their attributes.

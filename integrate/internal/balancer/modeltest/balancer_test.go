@@ -132,12 +132,6 @@ func statusIn(b *lb.Balancer, detailed bool) report.TargetStatus {
 	return report.TargetStatus{}
 }
 
-func (t *history) checkReplacements() {
-	if err := t.lb.CheckReplacements(); err != nil {
-		t.Fatalf("%v", err)
-	}
-}
-
 func (t *history) checkPublished() {
 	var err error
 	if t.published, err = t.lb.CheckPublished(t.published); err != nil {

@@ -42,8 +42,6 @@ type modelChannel struct {
 	streams   int // open streams of out-of-band load reports
 	// onCallback is called when the balancer makes a call without holding its mutex; it may be nil.
 	onCallback func()
-	// settings returns the version of the TLS settings of an address; it may be nil.
-	settings func(number int) int
 	// handshake runs when a connection begins to connect.
 	handshake func(*modelConn)
 	// backends simulates the health services of backends.
@@ -73,7 +71,6 @@ type modelConn struct {
 	shut      bool               // by the balancer
 	health    func(balancer.SubConnState)
 	healthy   bool                   // as announced to health
-	settings  int                    // version when it last began to connect
 	failed    bool                   // since it was READY
 	delegated bool                   // to a custom policy or pick_first, now or earlier
 	target    *attributes.Attributes // of the address
@@ -241,9 +238,6 @@ func (c *modelConn) announce(to connectivity.State) {
 		c.failed = false
 	}
 	c.state, c.asked = to, false
-	if to == connectivity.Connecting && c.cc.settings != nil {
-		c.settings = c.cc.settings(c.number)
-	}
 	if to != connectivity.Ready {
 		c.health, c.healthy = nil, false
 	}

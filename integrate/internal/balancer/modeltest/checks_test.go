@@ -30,7 +30,6 @@ func (t *history) checkAll() {
 	t.probeAll()
 	t.drainEvents()
 	t.checkConns()
-	t.checkReplacements()
 	t.checkPublished()
 	t.checkTimeouts()
 	t.checkBreakers()
@@ -243,7 +242,7 @@ func (t *history) hasFailed(p priorityView) bool {
 					return conn.down() == failed && conn.number == numberOf(e.Addr)
 				})
 			}
-			failed := has(true) && !has(false) // which a replacement may have, too
+			failed := has(true) && !has(false)
 			if !failed || multiAddressed(e) || !p.transparent() || p.leaf.Policy.Hashes() {
 				return false
 			}
@@ -270,7 +269,7 @@ func (t *history) checkConns() {
 		switch {
 		case !c.routed || e == nil:
 			t.Fatalf("%v is open, want it shut down: its endpoint was removed", conn)
-		case byNumber[conn.number] != nil && !t.isReplacement(conn, byNumber[conn.number], e):
+		case byNumber[conn.number] != nil:
 			t.Fatalf("%v and %v are open, want one connection for an endpoint", byNumber[conn.number], conn)
 		}
 		byNumber[conn.number] = conn
@@ -280,26 +279,6 @@ func (t *history) checkConns() {
 			t.drained[conn] = conn.connects
 		} else if conn.connects > was {
 			t.Fatalf("%v was asked to connect, want no new connections to an endpoint that drains (A27-CLA-8)", conn)
-		}
-	}
-}
-
-// isReplacement reports whether a connection may replace another one of the same endpoint, after a
-// change of the TLS settings or, with auto_host_sni, of the hostname.
-func (t *history) isReplacement(conn, old *modelConn, e *picker.Endpoint) bool {
-	return (t.options.ReconnectOnTLSChange || t.creds != nil) && e.Health != picker.Draining && !(t.usable(conn) && t.usable(old)) && t.leafOf(conn.number).sentTLS > 0
-}
-
-// checkSettings checks after convergence that no connection uses outdated TLS settings, if the
-// channel reconnects for them, or an outdated hostname, if the settings always required it.
-func (t *history) checkSettings() {
-	for _, conn := range t.grpc.open() {
-		_, e := t.clusterOf(t.leafOf(conn.number)).find(conn.number)
-		if t.options.ReconnectOnTLSChange && conn.takesRPCs() && e != nil && e.Health != picker.Draining && conn.settings < t.leafOf(conn.number).sentTLS {
-			t.Fatalf("%v uses TLS settings %d, want %d", conn, conn.settings, t.leafOf(conn.number).sentTLS)
-		}
-		if e != nil {
-			t.checkHostname(conn, e)
 		}
 	}
 }

