@@ -220,5 +220,5 @@ portable: ## Compile for PLATFORMS, and run the tests of WORDS with 32 bits.
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME.
-	@GO='$(GO)' FUZZTIME=$(FUZZTIME) .ci/fuzz ./fuzz ./integrate/internal/balancer ./integrate/internal/offline ./integrate/internal/rpc
+	@GO='$(GO)' FUZZTIME=$(FUZZTIME) .ci/fuzz ./fuzz ./xds/bootstrap ./xds/resource ./integrate/internal/balancer ./integrate/internal/offline ./integrate/internal/rpc
 	@cd integrate/kubernetes && GO='$(GO)' FUZZTIME=$(FUZZTIME) ../../.ci/fuzz .

@@ -45,10 +45,10 @@ func adsSeeds(tb testing.TB) [][]byte {
 		return encode(tb, &discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: strings.Repeat("v", nonce), Nonce: strings.Repeat("n", nonce), Resources: resources})
 	}
 	named := func(a *anypb.Any) *anypb.Any { return wrap(&discoveryv3.Resource{Name: "s", Resource: a}) }
-	l, r, c, e := wrap(xdstest.Listener("s", "s")), wrap(xdstest.RouteConfig("s", xdstest.Route("", "s"))), wrap(xdstest.Cluster("s", "s")), wrap(endpointSeeds()[3])
+	l, r, c, e := wrap(xdstest.Listener("s", "s")), wrap(xdstest.RouteConfig("s", xdstest.Route("", "s"))), wrap(xdstest.Cluster("s", "s")), wrap(endpointSeeds()[0])
 	lds, rds, cds, eds := respond(xdstest.LDS, l), respond(xdstest.RDS, r), respond(xdstest.CDS, c), respond(xdstest.EDS, e)
 	inline := respond(xdstest.LDS, wrap(testplane.InlineListener("s", xdstest.RouteConfig("r", xdstest.Route("", "s")))))
-	dns, aggregate := clusterSeeds()[7], clusterSeeds()[8]
+	dns, aggregate := clusterSeeds()[1], clusterSeeds()[2]
 	dns.Name, aggregate.Name = "a", "s"
 	bad := proto.CloneOf(e)
 	bad.Value = append(bad.Value, "\x12\x00"...)
@@ -56,11 +56,11 @@ func adsSeeds(tb testing.TB) [][]byte {
 		say(lds, rds, cds, eds),
 		say(inline, cds, eds),
 		say(respond(xdstest.LDS, named(l)), respond(xdstest.RDS, named(r)), respond(xdstest.CDS, named(c)), respond(xdstest.EDS, named(e))),
-		say(inline, cds, respond(xdstest.EDS, bad), eds),                                       // a NACK, then not
-		say(inline, cds, eds, respond(xdstest.CDS)),                                            // a deletion
-		say(lds, lds, respond(xdstest.LDS, l, l), respond(xdstest.LDS, l, e)),                  // again, twice, of another type
-		say(eds, respond("type.googleapis.com/x"), respond(""), lds),                           // not requested, or of unknown type
-		say(inline, respond(xdstest.CDS, wrap(aggregate), wrap(dns), wrap(clusterSeeds()[0]))), // DNS in an aggregate
+		say(inline, cds, respond(xdstest.EDS, bad), eds),                                              // a NACK, then not
+		say(inline, cds, eds, respond(xdstest.CDS)),                                                   // a deletion
+		say(lds, lds, respond(xdstest.LDS, l, l), respond(xdstest.LDS, l, e)),                         // again, twice, of another type
+		say(eds, respond("type.googleapis.com/x"), respond(""), lds),                                  // not requested, or of unknown type
+		say(inline, respond(xdstest.CDS, wrap(aggregate), wrap(dns), wrap(xdstest.Cluster("b", "")))), // DNS in an aggregate
 		say(encode(tb, &discoveryv3.DiscoveryResponse{TypeUrl: xdstest.LDS, ResourceErrors: []*discoveryv3.ResourceError{{
 			ResourceName: &discoveryv3.ResourceName{Name: "s"}, ErrorDetail: &statuspb.Status{Code: 7, Message: "no"},
 		}}})),
@@ -102,6 +102,13 @@ func (w *follower) Update(cfg *picker.Config) {
 	w.cfg = cfg
 }
 
+// latest returns the latest value, or nil.
+func (w *follower) latest() *picker.Config {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cfg
+}
+
 // Error implements xds.Watcher.
 func (w *follower) Error(error) {}
 
@@ -115,41 +122,55 @@ func (noDNS) Scheme() string                        { return "dns" }
 func (noDNS) ResolveNow(resolver.ResolveNowOptions) {}
 func (noDNS) Close()                                {}
 
-func checkADS(t *testing.T, messages [][]byte) {
-	cfg, err := bootstrap.Parser{}.Parse("fuzz", []byte(`{"xds_servers":[{"server_uri":"passthrough:///s","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}`))
+// connect returns a client that watches target "s", by either variant, and its stream.
+func connect(t *testing.T, delta bool) (client *xds.Client, stream *wire, w *follower) {
+	t.Helper()
+	cfg, err := bootstrap.Parser{}.Parse("fuzz", []byte(`{"xds_servers":[{"server_uri":"passthrough:///s","channel_creds":[{"type":"insecure"}]}],"authorities":{"":{}},"node":{"id":"n"}}`))
 	kit.Must(t, err)
 	var mu sync.Mutex
-	var stream *wire // the latest
-	client := xds.Acquire(cfg, xds.Options{Linger: -1, DNS: noDNS{}, DialOptions: []grpc.DialOption{grpc.WithStreamInterceptor(
-		func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	var latest *wire
+	client = xds.Acquire(cfg, xds.Options{Linger: -1, Delta: delta, DNS: noDNS{}, DialOptions: []grpc.DialOption{grpc.WithStreamInterceptor(
+		func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			if strings.HasSuffix(method, "/DeltaAggregatedResources") != delta {
+				t.Errorf("stream of %s with delta %t", method, delta)
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			stream = newWire(ctx, opts)
-			return stream, nil
+			latest = newWire(ctx, opts)
+			return latest, nil
 		},
 	)}})
-	defer client.Release()
-	w := new(follower)
-	defer client.View(nil, "").Watch("s", "s", w)()
+	t.Cleanup(client.Release)
+	w = new(follower)
+	t.Cleanup(client.View(nil, "").Watch("s", "s", w))
 	synctest.Wait()
 	mu.Lock()
-	open := stream
-	mu.Unlock()
+	defer mu.Unlock()
+	return client, latest, w
+}
+
+// deliver sends a response, and reports whether the stream is open after it.
+func (w *wire) deliver(b []byte, wellFormed bool) bool {
+	select {
+	case w.down <- b:
+	case <-w.ctx.Done():
+		return false
+	}
+	<-time.After(5 * time.Second) // a NACK with the same text is delayed
+	synctest.Wait()
+	return wellFormed
+}
+
+func checkADS(t *testing.T, messages [][]byte) {
+	_, open, w := connect(t, false)
 	accepted := map[string]string{} // versions, by type
 	for _, b := range messages {
 		resp := new(discoveryv3.DiscoveryResponse)
 		wellFormed := proto.Unmarshal(b, resp) == nil
 		before := open.sent()
 		asked := lastOf(before, resp.GetTypeUrl())
-		select {
-		case open.down <- b:
-		case <-open.ctx.Done():
-			return
-		}
-		<-time.After(5 * time.Second) // a NACK with the same text is delayed
-		synctest.Wait()
-		if !wellFormed {
-			break // the stream has ended
+		if !open.deliver(b, wellFormed) {
+			break
 		}
 		after := open.sent()
 		last := lastOf(after, resp.GetTypeUrl())
@@ -160,11 +181,8 @@ func checkADS(t *testing.T, messages [][]byte) {
 			continue
 		}
 		checkAnswer(t, resp, asked, last, accepted)
-		w.mu.Lock()
-		latest := w.cfg
-		w.mu.Unlock()
-		if latest != nil {
-			buildable(t, latest)
+		if cfg := w.latest(); cfg != nil {
+			buildable(t, cfg)
 		}
 	}
 	<-time.After(40 * time.Second) // until timers of resources have run out

@@ -4,7 +4,6 @@
 package fuzz
 
 import (
-	"errors"
 	"math"
 	"net"
 	"reflect"
@@ -16,7 +15,6 @@ import (
 	typedv3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	leastv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
@@ -25,14 +23,13 @@ import (
 	ringv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	roundv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	localityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
@@ -47,41 +44,32 @@ func clusterSeeds() []*clusterv3.Cluster {
 		c.LoadBalancingPolicy = list
 		return c
 	}
-	dns := xdstest.Cluster("dns", "")
-	dns.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_LOGICAL_DNS}
-	dns.LoadAssignment = &endpointv3.ClusterLoadAssignment{Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
-		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
-			SocketAddress: &corev3.SocketAddress{Address: "h.example", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}}}}}}}}}}}
-	strict := proto.CloneOf(dns)
-	strict.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
-	aggregate := &clusterv3.Cluster{Name: "agg", ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
-		Name: "envoy.clusters.aggregate", TypedConfig: wrap(&aggregatev3.ClusterConfig{Clusters: []string{"a", "b"}})}}}
-	static := xdstest.Cluster("static", "")
-	static.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
-	limits := xdstest.Cluster("limits", "s", testplane.MaxRequests(7), testplane.LoadReports())
-	limits.LrsReportEndpointMetrics = []string{"cpu_utilization", "named_metrics.x", "named_metrics.x", "named_metrics."}
-	limits.OutlierDetection = &clusterv3.OutlierDetection{EnforcingSuccessRate: wrapperspb.UInt32(101)}
-	retries := xdstest.Cluster("retries", "s")
-	retries.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{
-		{Priority: corev3.RoutingPriority_HIGH, MaxRetries: wrapperspb.UInt32(1)},
-		{RetryBudget: &clusterv3.CircuitBreakers_Thresholds_RetryBudget{BudgetPercent: &typev3.Percent{Value: 29.25}}},
-	}}
-	retries.HealthChecks = []*corev3.HealthCheck{{}}
-	sessions := xdstest.Cluster("sessions", "s")
-	sessions.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{OverrideHostStatus: &corev3.HealthStatusSet{Statuses: []corev3.HealthStatus{corev3.HealthStatus_DRAINING}}}
-	sessions.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRetries: wrapperspb.UInt32(5)}}}
+	of := func(text string) *clusterv3.Cluster {
+		m := new(clusterv3.Cluster)
+		if err := protojson.Unmarshal([]byte(text), m); err != nil {
+			panic(err)
+		}
+		return m
+	}
+	const host = `"loadAssignment": {"endpoints": [{"lbEndpoints": [{"endpoint": {"address": {"socketAddress": {"address": "h.example", "portValue": 80}}}}]}]}`
+	const eds = `"type": "EDS", "edsClusterConfig": {"serviceName": "s", "edsConfig": {"self": {}}}`
 	deep := oneOf(new(roundv3.RoundRobin))
 	for range 20 { // more than A52 allows
 		deep = oneOf(&localityv3.WrrLocality{EndpointPickingPolicy: deep})
 	}
 	return []*clusterv3.Cluster{
-		{}, retries, sessions,
+		{}, of(`{"name": "dns", "type": "LOGICAL_DNS", ` + host + `}`),
+		of(`{"name": "agg", "clusterType": {"name": "envoy.clusters.aggregate", "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": ["a", "b"]}}}`),
+		of(`{"name": "strict", "type": "STRICT_DNS", ` + host + `}`), of(`{"name": "static", "type": "STATIC"}`),
+		of(`{"name": "limits", ` + eds + `, "lrsServer": {"self": {}}, "lrsReportEndpointMetrics": ["cpu_utilization", "named_metrics.x", "named_metrics.x", "named_metrics."],
+			"circuitBreakers": {"thresholds": [{"maxRequests": 7}]}, "outlierDetection": {"enforcingSuccessRate": 101}}`),
+		of(`{"name": "retries", ` + eds + `, "healthChecks": [{}], "circuitBreakers": {"thresholds": [{"priority": "HIGH", "maxRetries": 1}, {"retryBudget": {"budgetPercent": {"value": 29.25}}}]}}`),
+		of(`{"name": "sessions", ` + eds + `, "commonLbConfig": {"overrideHostStatus": {"statuses": ["DRAINING"]}}, "circuitBreakers": {"thresholds": [{"maxRetries": 5}]}}`),
 		xdstest.Cluster("c", ""),
 		xdstest.Cluster("xdstp://a/envoy.config.cluster.v3.Cluster/c", ""), // must name its service (A47)
 		xdstest.Cluster("c", "s", testplane.RingHash(1024, 4096)),
 		xdstest.Cluster("c", "s", testplane.RingHash(2, 1)),
 		xdstest.Cluster("c", "s", testplane.LeastRequest(100)),
-		limits, dns, strict, aggregate, static,
 		policies(oneOf(&localityv3.WrrLocality{EndpointPickingPolicy: oneOf(new(roundv3.RoundRobin))})),
 		policies(oneOf(new(structpb.Struct), &ringv3.RingHash{MinimumRingSize: wrapperspb.UInt64(8)})), // the first is not supported
 		policies(oneOf(&maglevv3.Maglev{TableSize: wrapperspb.UInt64(101)})),
@@ -126,7 +114,7 @@ func FuzzCluster(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value []byte) {
 		var v any
 		var err error
-		spend(t, 512*len(value)+256<<10, func() { v, err = resource.Decode(resource.ClusterType, value, resource.Options{}) })
+		kit.Spend(t, 512*len(value)+256<<10, func() { v, err = resource.Decode(resource.ClusterType, value, resource.Options{}) })
 		if err != nil {
 			checkRefusal(t, err)
 			return
@@ -272,7 +260,7 @@ func FuzzLBPolicy(f *testing.F) {
 			}
 			var p picker.Policy
 			var err error
-			spend(t, 512*len(value)+256<<10, func() { p, err = convert() })
+			kit.Spend(t, 512*len(value)+256<<10, func() { p, err = convert() })
 			switch again, e := convert(); {
 			case (e == nil) != (err == nil) || err == nil && !reflect.DeepEqual(p, again):
 				t.Fatalf("converted twice it is %+v, %v, then %+v, %v", p, err, again, e)
@@ -313,130 +301,4 @@ func levels(list *clusterv3.LoadBalancingPolicy) (n int) {
 		list = m.GetEndpointPickingPolicy()
 	}
 	return n
-}
-
-// tlsSeeds are TLS settings, each with one thing in it that matters.
-func tlsSeeds() []*tlsv3.UpstreamTlsContext {
-	instance := &tlsv3.CertificateProviderPluginInstance{InstanceName: "default", CertificateName: "ROOTCA"}
-	old := &tlsv3.CommonTlsContext_CertificateProviderInstance{InstanceName: "default"}
-	with := func(change func(*tlsv3.CommonTlsContext, *tlsv3.CertificateValidationContext)) *tlsv3.UpstreamTlsContext {
-		v := &tlsv3.CertificateValidationContext{CaCertificateProviderInstance: instance}
-		c := &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: v}}
-		change(c, v)
-		return &tlsv3.UpstreamTlsContext{CommonTlsContext: c, Sni: "a.example", AutoHostSni: true}
-	}
-	type (
-		common = tlsv3.CommonTlsContext
-		valid  = tlsv3.CertificateValidationContext
-	)
-	return []*tlsv3.UpstreamTlsContext{
-		{},
-		with(func(*common, *valid) {}),
-		with(func(c *common, _ *valid) { c.TlsCertificateProviderInstance = instance }),
-		with(func(c *common, _ *valid) { c.TlsCertificateCertificateProviderInstance = old }),
-		with(func(c *common, _ *valid) { c.TlsCertificates = []*tlsv3.TlsCertificate{{}} }),
-		with(func(c *common, _ *valid) { c.TlsParams = &tlsv3.TlsParameters{} }),
-		with(func(c *common, _ *valid) {
-			c.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContextCertificateProviderInstance{ValidationContextCertificateProviderInstance: old}
-		}),
-		with(func(c *common, v *valid) {
-			v.CaCertificateProviderInstance = nil
-			c.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
-				DefaultValidationContext: v, ValidationContextCertificateProviderInstance: old}}
-		}),
-		with(func(_ *common, v *valid) {
-			v.CaCertificateProviderInstance, v.SystemRootCerts = nil, &tlsv3.CertificateValidationContext_SystemRootCerts{}
-		}),
-		with(func(_ *common, v *valid) { v.VerifyCertificateHash = []string{"x"} }),
-		with(func(_ *common, v *valid) { v.RequireSignedCertificateTimestamp = wrapperspb.Bool(true) }),
-		with(func(_ *common, v *valid) {
-			v.MatchSubjectAltNames = []*matcherv3.StringMatcher{{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "a"}}, {MatchPattern: &matcherv3.StringMatcher_Prefix{}}}
-		}),
-	}
-}
-
-// acceptable applies the rules of A29, A82 and A101 to TLS settings, except for name matchers,
-// and returns the sources of roots and identity.
-func acceptable(m *tlsv3.UpstreamTlsContext) (roots, identity string, ok bool) {
-	c := m.GetCommonTlsContext()
-	combined := c.GetCombinedValidationContext()
-	v := c.GetValidationContext()
-	if combined != nil {
-		v = combined.GetDefaultValidationContext()
-	}
-	ok = len(m.GetSni()) <= 255 && c != nil && c.GetTlsParams() == nil && c.GetCustomHandshaker() == nil &&
-		len(v.GetVerifyCertificateSpki())+len(v.GetVerifyCertificateHash()) == 0 && !v.GetRequireSignedCertificateTimestamp().GetValue() &&
-		v.GetCrl() == nil && v.GetCustomValidatorConfig() == nil
-	switch {
-	case c.GetTlsCertificateProviderInstance() != nil:
-		identity = c.GetTlsCertificateProviderInstance().GetInstanceName()
-		ok = ok && identity == "default"
-	case c.GetTlsCertificateCertificateProviderInstance() != nil:
-		identity = c.GetTlsCertificateCertificateProviderInstance().GetInstanceName()
-		ok = ok && identity == "default"
-	default:
-		ok = ok && len(c.GetTlsCertificates())+len(c.GetTlsCertificateSdsSecretConfigs()) == 0
-	}
-	old := combined.GetValidationContextCertificateProviderInstance()
-	if combined == nil {
-		old = c.GetValidationContextCertificateProviderInstance()
-	}
-	switch {
-	case v.GetCaCertificateProviderInstance() != nil:
-		roots = v.GetCaCertificateProviderInstance().GetInstanceName()
-		ok = ok && roots == "default"
-	case v.GetSystemRootCerts() != nil:
-	default:
-		roots = old.GetInstanceName()
-		ok = ok && roots == "default"
-	}
-	return roots, identity, ok && (len(v.GetMatchTypedSubjectAltNames()) == 0 || len(v.GetMatchSubjectAltNames()) > 0)
-}
-
-// FuzzUpstreamTLS decodes the TLS settings of a cluster, and compares with the rules as
-// they are written.
-func FuzzUpstreamTLS(f *testing.F) {
-	for _, m := range tlsSeeds() {
-		f.Add(encode(f, m))
-	}
-	opts := resource.Options{CertProvider: func(instance string, _ resource.CertUse) error {
-		if instance != "default" {
-			return errors.New("must be known")
-		}
-		return nil
-	}}
-	f.Fuzz(func(t *testing.T, value []byte) {
-		cluster := xdstest.Cluster("c", "s")
-		cluster.TransportSocket = &corev3.TransportSocket{Name: "envoy.transport_sockets.tls", ConfigType: &corev3.TransportSocket_TypedConfig{
-			TypedConfig: &anypb.Any{TypeUrl: "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", Value: value}}}
-		b := encode(t, cluster)
-		var v any
-		var err error
-		spend(t, 512*len(b)+256<<10, func() { v, err = resource.Decode(resource.ClusterType, b, opts) })
-		m := new(tlsv3.UpstreamTlsContext)
-		malformed := proto.Unmarshal(value, m)
-		roots, identity, ok := acceptable(m)
-		if err != nil {
-			checkRefusal(t, err)
-			names := len(m.GetCommonTlsContext().GetValidationContext().GetMatchSubjectAltNames()) +
-				len(m.GetCommonTlsContext().GetCombinedValidationContext().GetDefaultValidationContext().GetMatchSubjectAltNames())
-			if malformed == nil && ok && names == 0 {
-				t.Fatalf("%v\nis refused: %v", m, err)
-			}
-			return
-		}
-		tls := v.(*resource.Cluster).TLS
-		if malformed != nil || !ok || tls == nil {
-			t.Fatalf("%v (%v)\nis accepted as %+v", m, malformed, tls)
-		}
-		if tls.Roots.Instance != roots || tls.Identity.Instance != identity || tls.SystemRoots != (roots == "") || tls.ServerName != m.GetSni() ||
-			tls.AutoHostName != m.GetAutoHostSni() || tls.MatchServerName != m.GetAutoSniSanValidation() {
-			t.Errorf("%v\nis decoded to %+v", m, tls)
-		}
-		for i := range tls.SANs {
-			if s := &tls.SANs[i]; s.Kind != picker.MatchRegex && !s.Matches(s.Value) {
-				t.Errorf("%+v does not match itself", s)
-			}
-		}
-	})
 }

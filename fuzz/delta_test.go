@@ -4,11 +4,9 @@
 package fuzz
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,15 +14,11 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/xds"
-	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -43,7 +37,7 @@ func deltaSeeds(tb testing.TB) [][]byte {
 	gone := func(url string, names ...string) []byte {
 		return respond(url, &discoveryv3.DeltaDiscoveryResponse{RemovedResources: names})
 	}
-	e := endpointSeeds()[3]
+	e := endpointSeeds()[0]
 	l, r := with(xdstest.LDS, "s", xdstest.Listener("s", "s")), with(xdstest.RDS, "s", xdstest.RouteConfig("s", xdstest.Route("", "s")))
 	c, good := with(xdstest.CDS, "s", xdstest.Cluster("s", "s")), with(xdstest.EDS, "s", e)
 	bad := wrap(e)
@@ -137,47 +131,19 @@ func (o *deltaOutcome) note(cfg *picker.Config) {
 }
 
 func checkDelta(t *testing.T, messages [][]byte) (o deltaOutcome) {
-	cfg, err := bootstrap.Parser{}.Parse("fuzz", []byte(`{"xds_servers":[{"server_uri":"passthrough:///s","channel_creds":[{"type":"insecure"}]}],"authorities":{"":{}},"node":{"id":"n"}}`))
-	kit.Must(t, err)
-	var mu sync.Mutex
-	var stream *wire // the latest
-	client := xds.Acquire(cfg, xds.Options{Linger: -1, Delta: true, DNS: noDNS{}, DialOptions: []grpc.DialOption{grpc.WithStreamInterceptor(
-		func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			if !strings.HasSuffix(method, "/DeltaAggregatedResources") {
-				t.Errorf("a stream of %s", method)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			stream = newWire(ctx, opts)
-			return stream, nil
-		},
-	)}})
-	defer client.Release()
-	w := new(follower)
-	defer client.View(nil, "").Watch("s", "s", w)()
+	client, open, w := connect(t, true)
 	defer func() {
 		if servers := client.Servers(); len(servers) > 0 {
 			n := servers[0].Types[resource.EndpointsType]
 			o.valid, o.invalid = n.Valid, n.Invalid
 		}
 	}()
-	synctest.Wait()
-	mu.Lock()
-	open := stream
-	mu.Unlock()
 	for _, b := range messages {
 		resp := new(discoveryv3.DeltaDiscoveryResponse)
 		wellFormed := proto.Unmarshal(b, resp) == nil
 		names, before := said(open.sent(), resp.GetTypeUrl())
-		select {
-		case open.down <- b:
-		case <-open.ctx.Done():
-			return o
-		}
-		<-time.After(5 * time.Second)
-		synctest.Wait()
-		if !wellFormed {
-			break // the stream has ended
+		if !open.deliver(b, wellFormed) {
+			break
 		}
 		_, after := said(open.sent(), resp.GetTypeUrl())
 		answers := after[len(before):]
@@ -197,12 +163,9 @@ func checkDelta(t *testing.T, messages [][]byte) (o deltaOutcome) {
 		if bad, certain := naiveDelta(resp, names); certain && bad != (detail != nil) {
 			t.Fatalf("%v\nis answered with %v, but it is bad: %v", resp, answers[0], bad)
 		}
-		w.mu.Lock()
-		latest := w.cfg
-		w.mu.Unlock()
-		if latest != nil {
-			o.note(latest)
-			buildable(t, latest)
+		if cfg := w.latest(); cfg != nil {
+			o.note(cfg)
+			buildable(t, cfg)
 		}
 	}
 	<-time.After(40 * time.Second) // until timers of resources have run out

@@ -14,29 +14,26 @@
 //
 // The targets use packages from outside, as their users do:
 //
-//	bytes ── resource.Decode ── picker.Build ── Pick, Match    endpoints, cluster, listener, routes
-//	bytes ── resource.Decode ── a list of rules                tls
+//	bytes ── resource.Decode ── picker.Build ── Pick, Match    picks, cluster, listener, routes
 //	bytes ── resource.Unwrap, resource.Name                    unwrap
-//	JSON ─── bootstrap.Parse ── ListenerName, Node, ...        bootstrap, listenername
 //	bytes ── lbpolicy.Registry.OfCluster, Convert              lbpolicy
+//	bytes ── overlay.Parse, Apply ── resource.Decode           overlay
 //	bytes ── a stream ── xds.Client, lrs.Reporter              ads, delta, lrs
 //	numbers ─ edf, ringhash, picker.Alias                      edf, alias, ring
 //
 // A target that only checks for panics finds little, so each compares with a slow and obvious
-// implementation: generated protobuf code and a list of rules for endpoints, rational numbers
-// for EDF, a sorted slice for the ring, the first matching route for the route table. The
-// memory of decoders is also checked against their documentation (see spend).
+// implementation: rational numbers for EDF, a sorted slice for the ring, the first matching route
+// for the route table. The memory of decoders is also checked against their documentation.
 //
 // Seeds are tables in the code, with the reason for each, and the resources in the testdata
 // folders of the decoders, which come from operators or are rejected. The inputs of findings go
 // to testdata/fuzz, where the toolchain looks for them; a plain go test runs all of them.
 //
-// # Why not next to the code
+// # What is elsewhere
 //
-// A target inside a package can use its internals, and soon depends on them. External targets
-// remain valid when an algorithm is replaced, which is when they are needed. The exception is
-// code that callers can only reach through an RPC: FuzzLoadReport of package balancer, and
-// FuzzRouteMutation of package rpc.
+// A target of one package is next to its code, where it shares the oracle and the helpers of the
+// package's tests: xds/resource (endpoints, their updates and TLS), xds/bootstrap, and packages
+// balancer, offline and rpc of integrate.
 //
 // # Cost and caveats
 //

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -98,7 +99,7 @@ func FuzzRouteConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value []byte, authority, path, headers string, r uint64) {
 		var v any
 		var err error
-		spend(t, 512*len(value)+expressions(value), func() {
+		kit.Spend(t, 512*len(value)+expressions(value), func() {
 			v, err = resource.Decode(resource.RouteConfigType, value, resource.Options{TrustedServer: true})
 		})
 		if err != nil {
@@ -305,7 +306,7 @@ func FuzzListener(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value []byte, authority, path string) {
 		var v any
 		var err error
-		spend(t, 512*len(value)+expressions(value), func() { v, err = resource.Decode(resource.ListenerType, value, resource.Options{}) })
+		kit.Spend(t, 512*len(value)+expressions(value), func() { v, err = resource.Decode(resource.ListenerType, value, resource.Options{}) })
 		if err != nil {
 			checkRefusal(t, err)
 			return

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -86,23 +85,6 @@ func message(typ resource.Type) proto.Message {
 		resource.ClusterType:     func() proto.Message { return new(clusterv3.Cluster) },
 		resource.EndpointsType:   func() proto.Message { return new(endpointv3.ClusterLoadAssignment) },
 	}[typ]()
-}
-
-// spend runs f and fails if it allocated more than limit bytes. Other goroutines may allocate
-// concurrently, so it has three attempts.
-func spend(t *testing.T, limit int, f func()) {
-	t.Helper()
-	var before, after runtime.MemStats
-	least := uint64(1 << 63)
-	for range 3 {
-		runtime.ReadMemStats(&before)
-		f()
-		runtime.ReadMemStats(&after)
-		if least = min(least, after.TotalAlloc-before.TotalAlloc); least <= uint64(limit) {
-			return
-		}
-	}
-	t.Errorf("allocated %d bytes, more than %d", least, limit)
 }
 
 // checkRefusal checks the form of an error of a decoder, which goes to the control

@@ -109,7 +109,7 @@ func checkPicks(t *testing.T, versions ...*resource.Endpoints) {
 				g.use(picker.Leaf{MaxRequests: 1024, Drops: e.Drops, Priorities: e.Priorities, Policy: policies[i]}, p)
 				g.build(t)
 				if err := g.snapshot.ClusterErr(0); err != nil {
-					t.Fatalf("priority %d of\n%s\ncannot be used by %+v: %v", p, render(e), policies[i], err)
+					t.Fatalf("priority %d of %+v\ncannot be used by %+v: %v", p, e, policies[i], err)
 				}
 				g.checkPicks(t)
 			}

@@ -14,6 +14,6 @@ targets() { # of packages in the module of the working directory
 	done
 }
 cd "$SRC/xdslb"
-targets ./fuzz ./integrate/internal/balancer ./integrate/internal/offline ./integrate/internal/rpc
+targets ./fuzz ./xds/bootstrap ./xds/resource ./integrate/internal/balancer ./integrate/internal/offline ./integrate/internal/rpc
 cd integrate/kubernetes
 targets .

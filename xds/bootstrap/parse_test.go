@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -78,21 +79,20 @@ func read(t testing.TB, name string) []byte {
 	return data
 }
 
-// mistakes returns the errors that err joins, without the "and n more".
-func mistakes(t testing.TB, err error) (list []*parseError) {
+// checkMistakes checks that the errors that err joins, without the "and n more", are complete.
+func checkMistakes(t *testing.T, source string, err error) {
 	t.Helper()
 	all := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		all = joined.Unwrap()
 	}
 	for _, err := range all {
-		if e, ok := err.(*parseError); ok {
-			list = append(list, e)
-		} else if !strings.Contains(err.Error(), " more") {
-			t.Errorf("error %q is a %T, want *Error", err, err)
+		if e, ok := err.(*parseError); !ok && !strings.Contains(err.Error(), " more") {
+			t.Errorf("error %q is a %T, want *parseError", err, err)
+		} else if ok && (e.Source != source || e.Path == "" || e.Problem == "" || e.Fix == "") {
+			t.Errorf("error %#v is incomplete, want its source %s, path, problem and fix", e, source)
 		}
 	}
-	return list
 }
 
 // TestBroken checks that error messages contain what users need: source, JSON path and remedy,
@@ -124,11 +124,7 @@ func TestBroken(t *testing.T) {
 			if err == nil {
 				t.Fatalf("Parse succeeded: %v", c)
 			}
-			for _, e := range mistakes(t, err) {
-				if e.Source != source || e.Path == "" || e.Problem == "" || e.Fix == "" {
-					t.Errorf("incomplete: %#v", e)
-				}
-			}
+			checkMistakes(t, source, err)
 			golden(t, name, err.Error()+"\n")
 		})
 	}
@@ -281,11 +277,7 @@ func TestMutations(t *testing.T) {
 		}
 		c, err := testParser().Parse("test", text)
 		if err != nil {
-			for _, e := range mistakes(t, err) {
-				if e.Source == "" || e.Path == "" || e.Problem == "" || e.Fix == "" || e.Error() == "" {
-					t.Fatalf("%s: incomplete error %#v", text, e)
-				}
-			}
+			checkMistakes(t, "test", err)
 			continue
 		}
 		good++
@@ -296,6 +288,10 @@ func TestMutations(t *testing.T) {
 	}
 }
 
+// fullName matches xdstp names with an authority, a type and an id. A template that starts with
+// the authority's prefix may yield other names.
+var fullName = regexp.MustCompile(`^xdstp://[^/?#]*/[^/?#]+/[^?#]`)
+
 func checkUsable(t *testing.T, text []byte, c *Config) {
 	t.Helper()
 	if len(c.Servers) == 0 || c.DefaultListenerTemplate == "" || c.String() == "" {
@@ -304,12 +300,26 @@ func checkUsable(t *testing.T, text []byte, c *Config) {
 	chains := [][]*Server{c.Servers}
 	for name, a := range c.Authorities {
 		chains = append(chains, a.Servers)
-		if _, err := c.ListenerName(name, "a"); err != nil && name != "" {
+		if name == "" {
+			continue
+		}
+		listener, err := c.ListenerName(name, "a")
+		if err != nil {
 			t.Fatalf("%s: ListenerName(%q): %v", text, name, err)
+		}
+		want := a.Servers
+		if !fullName.MatchString(listener) {
+			want = c.Servers // it is of the old style
+		}
+		if servers, err := c.ServersFor(listener); err != nil || !slices.Equal(servers, want) {
+			t.Fatalf("%s: ServersFor(%q) = %v, %v, want %v, of authority %q", text, listener, servers, err, want, name)
 		}
 	}
 	byKey := make(map[string]*Server)
 	for _, chain := range chains {
+		if len(chain) == 0 {
+			t.Fatalf("%s: a list of servers is empty", text)
+		}
 		for _, s := range chain {
 			if known := byKey[s.Key()]; known != nil && known != s {
 				t.Fatalf("%s: two servers with key %s", text, s.Key())

@@ -44,7 +44,7 @@
 // Endpoints whose bytes are unchanged are not decoded again: see wireChunk. If one of 5000 endpoints
 // changes, is added or is removed, that takes a tenth of the time of decoding all. A resource with an
 // error is decoded again without its previous version, so that errors do not depend on it.
-// TestIncrementalDecoding and fuzz.FuzzEndpointUpdates compare histories of versions with decoding
+// TestIncrementalDecoding and FuzzEndpointUpdates compare histories of versions with decoding
 // each from scratch.
 //
 // # Accepted and rejected resources

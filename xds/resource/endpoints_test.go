@@ -43,28 +43,8 @@ func TestEndpointsOracle(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	read := readFields(t)
 	desc := (&endpointv3.ClusterLoadAssignment{}).ProtoReflect().Descriptor()
-	var valid, invalid, malformed int
-	check := func(kind string, b []byte, names bool) {
-		t.Helper()
-		got, err := decodeEndpoints(b, Options{AcceptHostnames: names}, stopper{})
-		m := new(endpointv3.ClusterLoadAssignment)
-		if proto.Unmarshal(b, m) != nil {
-			malformed++
-			if proto.Unmarshal(b, dynamicpb.NewMessage(read)) != nil && err == nil {
-				t.Fatalf("%s message %x is malformed, but was decoded", kind, b)
-			}
-			return
-		}
-		want := naiveEndpoints(m, names)
-		if want == nil {
-			invalid++
-		} else {
-			valid++
-		}
-		if (err != nil) != (want == nil) || !reflect.DeepEqual(plain(got), want) {
-			t.Fatalf("%s message %x:\n got %+v, %v\nwant %+v", kind, b, got, err, want)
-		}
-	}
+	count := map[string]int{}
+	check := func(kind string, b []byte, names bool) { count[compareEndpoints(t, read, kind, b, names)]++ }
 	rounds := 3000
 	if testing.Short() {
 		rounds = 300
@@ -86,14 +66,56 @@ func TestEndpointsOracle(t *testing.T) {
 			check("damaged", mutate(rnd, b), names)
 		}
 	}
-	if valid < rounds || invalid < rounds/2 || malformed < rounds/2 {
-		t.Errorf("%d valid, %d invalid, %d malformed messages of %d rounds: too few of a kind", valid, invalid, malformed, rounds)
+	if count["valid"] < rounds || count["invalid"] < rounds/2 || count["malformed"] < rounds/2 {
+		t.Errorf("messages of %d rounds: %v, too few of a kind", rounds, count)
 	}
+}
+
+// compareEndpoints compares decoding with the oracle, and returns the kind of message. Damaged
+// messages are malformed if they are for a proto library that knows only the fields read.
+func compareEndpoints(t *testing.T, read protoreflect.MessageDescriptor, kind string, b []byte, names bool) string {
+	t.Helper()
+	got, err := decodeEndpoints(b, Options{AcceptHostnames: names}, stopper{})
+	m := new(endpointv3.ClusterLoadAssignment)
+	if proto.Unmarshal(b, m) != nil {
+		if proto.Unmarshal(b, dynamicpb.NewMessage(read)) != nil && err == nil {
+			t.Fatalf("%s message %x is malformed, but was decoded", kind, b)
+		}
+		return "malformed"
+	}
+	want := naiveEndpoints(m, names)
+	if (err != nil) != (want == nil) || !reflect.DeepEqual(plain(got), want) {
+		t.Fatalf("%s message %x:\n got %+v, %v\nwant %+v", kind, b, got, err, want)
+	}
+	if want == nil {
+		return "invalid"
+	}
+	return "valid"
 }
 
 // TestEndpointsOneof checks that the last field of a oneof wins, and that earlier values of the
 // same field before another one are discarded.
 func TestEndpointsOneof(t *testing.T) {
+	for _, tt := range oneofCases() {
+		got, err := decodeEndpoints(tt.value, Options{}, stopper{})
+		m := new(endpointv3.ClusterLoadAssignment)
+		if err := proto.Unmarshal(tt.value, m); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		if want := naiveEndpoints(m, false); (err == nil) != tt.valid || !reflect.DeepEqual(plain(got), want) {
+			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, want)
+		}
+	}
+}
+
+type oneofCase struct {
+	name  string
+	value []byte
+	valid bool
+}
+
+// oneofCases are assignments with an endpoint whose oneofs are set more than once.
+func oneofCases() []oneofCase {
 	ip := field(2, "1.2.3.4")
 	port, named := []byte("\x18\x50"), field(4, "http")
 	socket := func(parts ...[]byte) []byte { return field(1, string(slices.Concat(parts...))) }
@@ -101,11 +123,7 @@ func TestEndpointsOneof(t *testing.T) {
 	endpoint := func(parts ...[]byte) []byte { return field(1, string(slices.Concat(parts...))) }
 	pipe, internal, name := field(2, ""), field(3, ""), field(5, "x")
 	good := endpoint(address(socket(ip, port)))
-	tests := []struct {
-		name  string
-		value []byte
-		valid bool
-	}{
+	list := []oneofCase{
 		{"an endpoint", good, true},
 		{"an endpoint, then a name", slices.Concat(good, name), false},
 		{"a name, then an endpoint", slices.Concat(name, good), true},
@@ -118,22 +136,15 @@ func TestEndpointsOneof(t *testing.T) {
 		{"a named port at last", endpoint(address(socket(ip, port, named))), false},
 		{"a port at last", endpoint(address(socket(named, port, ip))), true},
 	}
-	for _, tt := range tests {
-		b := slices.Concat(field(1, "e"), field(2, string(slices.Concat(field(1, ""), field(3, "\x08\x01"), field(2, string(tt.value))))))
-		got, err := decodeEndpoints(b, Options{}, stopper{})
-		m := new(endpointv3.ClusterLoadAssignment)
-		if err := proto.Unmarshal(b, m); err != nil {
-			t.Fatalf("%s: %v", tt.name, err)
-		}
-		if want := naiveEndpoints(m, false); (err == nil) != tt.valid || !reflect.DeepEqual(plain(got), want) {
-			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, want)
-		}
+	for i := range list {
+		list[i].value = slices.Concat(field(1, "e"), field(2, string(slices.Concat(field(1, ""), field(3, "\x08\x01"), field(2, string(list[i].value))))))
 	}
+	return list
 }
 
 // readFields returns the type of ClusterLoadAssignment without the fields that
 // are not read.
-func readFields(t *testing.T) protoreflect.MessageDescriptor {
+func readFields(t testing.TB) protoreflect.MessageDescriptor {
 	t.Helper()
 	text, err := os.ReadFile("testdata/endpoints.textproto")
 	kit.Must(t, err)

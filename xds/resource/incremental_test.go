@@ -32,58 +32,66 @@ func TestIncrementalDecoding(t *testing.T) {
 	if testing.Short() {
 		runs = 8
 	}
-	total, kept, invalid := 0, 0, 0
+	var total, kept, invalid int
 	for run := range runs {
-		rnd := rand.New(rand.NewPCG(uint64(run), 7))
-		e := &assignmentEdits{rnd: rnd, m: assignment(10+rnd.IntN(pick(rnd, 90, 900)), nil), next: 50_000}
-		for _, l := range e.m.Endpoints {
-			for i, ep := range l.LbEndpoints {
-				if run%2 == 1 {
-					workload(i*(1+run%3*99), ep)
-				}
-				if run%5 == 1 && rnd.IntN(20) == 0 {
-					ep.HealthStatus = corev3.HealthStatus_UNHEALTHY
-				}
-			}
-		}
-		var prev *Endpoints
-		for step := range 40 {
-			valid := proto.CloneOf(e.m)
-			for range rnd.IntN(4) {
-				e.edit()
-			}
-			opt := Options{AcceptHostnames: rnd.IntN(8) == 0}
-			b := encode(t, e.m)
-			switch rnd.IntN(12) {
-			case 0:
-				b = mutate(rnd, b)
-			case 1: // which is not read
-				b = protowire.AppendString(protowire.AppendTag(b, 1000, protowire.BytesType), "x")
-			}
-			what := fmt.Sprintf("run %d, step %d", run, step)
-			want, wantErr := decodeEndpoints(b, opt, stopper{})
-			opt.Previous = prev
-			got, err := decodeEndpoints(b, opt, stopper{})
-			if fmt.Sprint(err) != fmt.Sprint(wantErr) {
-				t.Fatalf("%s: error %v with the previous version, want %v", what, err, wantErr)
-			}
-			if err != nil {
-				invalid++
-				e.m = valid
-				continue
-			}
-			checkIncremental(t, what, prev, got, want)
-			for _, list := range listsOf(got) {
-				total += list.Len()
-			}
-			kept += sharedEndpoints(prev, got)
-			prev = got
-		}
+		a, b, c := decodeHistory(t, rand.New(rand.NewPCG(uint64(run), 7)), run, 40)
+		total, kept, invalid = total+a, kept+b, invalid+c
 	}
 	t.Logf("%d of %d endpoints shared, %d invalid versions", kept, total, invalid)
 	if kept < total/4 || kept > total*9/10 || invalid < runs*3 {
 		t.Errorf("%d of %d endpoints shared, %d invalid versions of %d: the changes are too rare or too frequent", kept, total, invalid, 40*runs)
 	}
+}
+
+// decodeHistory follows a history of random changes. It returns how many endpoints there were, how
+// many were shared with the previous version, and how many versions were invalid.
+func decodeHistory(t *testing.T, rnd *rand.Rand, run, steps int) (total, kept, invalid int) {
+	t.Helper()
+	e := &assignmentEdits{rnd: rnd, m: assignment(10+rnd.IntN(pick(rnd, 90, 900)), nil), next: 50_000}
+	for _, l := range e.m.Endpoints {
+		for i, ep := range l.LbEndpoints {
+			if run%2 == 1 {
+				workload(i*(1+run%3*99), ep)
+			}
+			if run%5 == 1 && rnd.IntN(20) == 0 {
+				ep.HealthStatus = corev3.HealthStatus_UNHEALTHY
+			}
+		}
+	}
+	var prev *Endpoints
+	for step := range steps {
+		valid := proto.CloneOf(e.m)
+		for range rnd.IntN(4) {
+			e.edit()
+		}
+		opt := Options{AcceptHostnames: rnd.IntN(8) == 0}
+		b := encode(t, e.m)
+		switch rnd.IntN(12) {
+		case 0:
+			b = mutate(rnd, b)
+		case 1: // which is not read
+			b = protowire.AppendString(protowire.AppendTag(b, 1000, protowire.BytesType), "x")
+		}
+		what := fmt.Sprintf("run %d, step %d", run, step)
+		want, wantErr := decodeEndpoints(b, opt, stopper{})
+		opt.Previous = prev
+		got, err := decodeEndpoints(b, opt, stopper{})
+		if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			t.Fatalf("%s: error %v with the previous version, want %v", what, err, wantErr)
+		}
+		if err != nil {
+			invalid++
+			e.m = valid
+			continue
+		}
+		checkIncremental(t, what, prev, got, want)
+		for _, list := range listsOf(got) {
+			total += list.Len()
+		}
+		kept += sharedEndpoints(prev, got)
+		prev = got
+	}
+	return total, kept, invalid
 }
 
 // checkIncremental compares the result of decoding with the previous version and without.

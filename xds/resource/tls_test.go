@@ -39,6 +39,21 @@ func validation(fields string) string {
 // TestTLS checks that the TLS settings of A29, A82 and A101 are converted, from the new fields
 // and the deprecated ones, and that ignored fields are ignored.
 func TestTLS(t *testing.T) {
+	for _, tt := range acceptedTLS() {
+		got := decodeAs[*Cluster](t, ClusterType, tt.json).TLS
+		if !equalTLS(got, tt.want) {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+type tlsCase struct {
+	name, json string
+	want       *picker.TLS
+}
+
+// acceptedTLS are clusters and their TLS settings.
+func acceptedTLS() []tlsCase {
 	roots := picker.CertInstance{Instance: "default"}
 	with := func(change func(t *picker.TLS)) *picker.TLS {
 		v := &picker.TLS{Roots: roots}
@@ -46,10 +61,7 @@ func TestTLS(t *testing.T) {
 		return v
 	}
 	const old = `"instanceName": "default", "certificateName": "ROOTCA"`
-	tests := []struct {
-		name, json string
-		want       *picker.TLS
-	}{
+	return []tlsCase{
 		{"no socket", `{"name": "c", "type": "EDS", ` + ads + `}`, nil},
 		{"roots alone", validation(``), with(func(*picker.TLS) {})},
 		{"a certificate name", commonTLS(`"validationContext": {"caCertificateProviderInstance": {` + old + `}}`), with(func(t *picker.TLS) { t.Roots.CertName = "ROOTCA" })},
@@ -82,12 +94,6 @@ func TestTLS(t *testing.T) {
 		{"ignored", tlsCluster(`, "allowRenegotiation": true, "maxSessionKeys": 3, "enforceRsaKeyUsage": true, "commonTlsContext": {"alpnProtocols": ["x"], "keyLog": {}, "validationContext": {
 			"trustedCa": {"filename": "x"}, "watchedDirectory": {}, "allowExpiredCertificate": true, "trustChainVerification": "ACCEPT_UNTRUSTED", "requireSignedCertificateTimestamp": false,
 			"caCertificateProviderInstance": {"instanceName": "default"}}}`), with(func(*picker.TLS) {})},
-	}
-	for _, tt := range tests {
-		got := decodeAs[*Cluster](t, ClusterType, tt.json).TLS
-		if !equalTLS(got, tt.want) {
-			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
-		}
 	}
 }
 
