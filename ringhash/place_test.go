@@ -14,57 +14,51 @@ import (
 )
 
 func TestErrors(t *testing.T) {
-	ok := []Host{{"a", 1}}
-	ring := func(hosts []Host, minSize, maxSize uint64, fn Func) func() error {
-		return func() error {
-			_, err := New(hosts, minSize, maxSize, fn)
-			return err
-		}
-	}
-	maglev := func(hosts []Host, size uint64, fn Func) func() error {
-		return func() error {
-			_, err := NewMaglev(hosts, size, fn)
-			return err
-		}
-	}
-	update := func(hosts []Host) func() error {
-		return func() error {
-			_, err := mustNew(t, ok, 1, 10, XXH64).Update(hosts)
-			return err
-		}
-	}
-	heavy := []Host{{"a", math.MaxUint32}, {"b", 1}}
-	tests := []struct {
-		do   func() error
-		want string
+	ok, heavy := []Host{{"a", 1}}, []Host{{"a", math.MaxUint32}, {"b", 1}}
+	for _, test := range []struct {
+		hosts            []Host
+		minSize, maxSize uint64
+		fn               Func
+		want             string
 	}{
-		{ring(nil, 1, 10, XXH64), "ringhash: no hosts"},
-		{ring([]Host{{"a", 0}, {"b", 0}}, 1, 10, XXH64), "ringhash: all 2 hosts have weight 0"},
-		{ring(heavy, 1, 10, XXH64), "ringhash: sum of host weights 4294967296 exceeds 4294967295"},
-		{ring(ok, 0, 10, XXH64), "ringhash: minimum ring size is 0, must be at least 1"},
-		{ring(ok, 1, 0, XXH64), "ringhash: maximum ring size is 0, must be at least 1"},
-		{ring(ok, 11, 10, XXH64), "ringhash: minimum ring size 11 exceeds maximum ring size 10"},
-		{ring(ok, 1, sizeLimit+1, XXH64), "ringhash: maximum ring size 8388609 exceeds 8388608"},
-		{ring(ok, math.MaxUint64, math.MaxUint64, XXH64), "ringhash: maximum ring size 18446744073709551615 exceeds 8388608"},
-		{ring(ok, 1, 10, 2), "ringhash: unknown hash function 2"},
-
-		{maglev(nil, 7, XXH64), "ringhash: no hosts"},
-		{maglev([]Host{{"a", 0}}, 7, XXH64), "ringhash: all 1 hosts have weight 0"},
-		{maglev(heavy, 7, XXH64), "ringhash: sum of host weights 4294967296 exceeds 4294967295"},
-		{maglev(ok, 0, XXH64), "ringhash: maglev table size 0 is not prime"},
-		{maglev(ok, 1, XXH64), "ringhash: maglev table size 1 is not prime"},
-		{maglev(ok, 65536, XXH64), "ringhash: maglev table size 65536 is not prime"},
-		{maglev(ok, 2209, XXH64), "ringhash: maglev table size 2209 is not prime"},
-		{maglev(ok, 5000077, XXH64), "ringhash: maglev table size 5000077 exceeds 5000011"},
-		{maglev(ok, 7, 255), "ringhash: unknown hash function 255"},
-
-		{update(nil), "ringhash: no hosts"},
-		{update([]Host{{"a", 0}}), "ringhash: all 1 hosts have weight 0"},
-		{update(heavy), "ringhash: sum of host weights 4294967296 exceeds 4294967295"},
+		{nil, 1, 10, XXH64, "no hosts"},
+		{[]Host{{"a", 0}, {"b", 0}}, 1, 10, XXH64, "all 2 hosts have weight 0"},
+		{heavy, 1, 10, XXH64, "sum of host weights 4294967296 exceeds 4294967295"},
+		{ok, 0, 10, XXH64, "minimum ring size is 0, must be at least 1"},
+		{ok, 1, 0, XXH64, "maximum ring size is 0, must be at least 1"},
+		{ok, 11, 10, XXH64, "minimum ring size 11 exceeds maximum ring size 10"},
+		{ok, 1, sizeLimit + 1, XXH64, "maximum ring size 8388609 exceeds 8388608"},
+		{ok, math.MaxUint64, math.MaxUint64, XXH64, "maximum ring size 18446744073709551615 exceeds 8388608"},
+		{ok, 1, 10, 2, "unknown hash function 2"},
+	} {
+		if _, err := New(test.hosts, test.minSize, test.maxSize, test.fn); err == nil || err.Error() != "ringhash: "+test.want {
+			t.Errorf("New(%v, %d, %d, %d): error %v, want %s", test.hosts, test.minSize, test.maxSize, test.fn, err, test.want)
+		}
 	}
-	for _, test := range tests {
-		if err := test.do(); err == nil || err.Error() != test.want {
-			t.Errorf("error is %v, want %s", err, test.want)
+	for _, test := range []struct {
+		hosts []Host
+		size  uint64
+		fn    Func
+		want  string
+	}{
+		{nil, 7, XXH64, "no hosts"},
+		{heavy, 7, XXH64, "sum of host weights 4294967296 exceeds 4294967295"},
+		{ok, 0, XXH64, "maglev table size 0 is not prime"},
+		{ok, 1, XXH64, "maglev table size 1 is not prime"},
+		{ok, 65536, XXH64, "maglev table size 65536 is not prime"},
+		{ok, 5000077, XXH64, "maglev table size 5000077 exceeds 5000011"},
+		{ok, 7, 255, "unknown hash function 255"},
+	} {
+		if _, err := NewMaglev(test.hosts, test.size, test.fn); err == nil || err.Error() != "ringhash: "+test.want {
+			t.Errorf("NewMaglev(%v, %d, %d): error %v, want %s", test.hosts, test.size, test.fn, err, test.want)
+		}
+	}
+	if _, err := NewMaglev(ok, tableSizeLimit, XXH64); err != nil {
+		t.Errorf("NewMaglev of the largest size: error %v", err)
+	}
+	for want, hosts := range map[string][]Host{"no hosts": nil, "all 1 hosts have weight 0": {{"a", 0}}, "sum of host weights 4294967296 exceeds 4294967295": heavy} {
+		if _, err := mustNew(t, ok, 1, 10, XXH64).Update(hosts); err == nil || err.Error() != "ringhash: "+want {
+			t.Errorf("Update(%v): error %v, want %s", hosts, err, want)
 		}
 	}
 }

@@ -66,10 +66,7 @@ func TestRingMatchesOracle(t *testing.T) {
 		minSize, maxSize := randomSizes(rng, 1200)
 		fn := funcs[rng.IntN(2)]
 		r := mustNew(t, hosts, minSize, maxSize, fn)
-		want := slowRing(hosts, minSize, maxSize, fn)
-		if got := entriesOf(t, r); !slices.Equal(got, want) {
-			t.Fatalf("New(%v, %d, %d, %d) differs from oracle: %d entries, want %d", hosts, minSize, maxSize, fn, len(got), len(want))
-		}
+		want := checkRing(t, r, hosts)
 		for _, hash := range probesOf(rng, want) {
 			pos := slowSeek(want, hash)
 			if got := position(r, hash); got != pos {
@@ -89,15 +86,18 @@ func TestRingMatchesOracle(t *testing.T) {
 	}
 }
 
-// Large enough for the partition pass of the build, with shares that are not
-// whole numbers.
-func TestLargeRingMatchesOracle(t *testing.T) {
+// Large enough for the partition pass of the build, with shares that are not whole numbers; and one key
+// for all hosts, as with a constant hash_key, which must not make the build slow.
+func TestLargeRings(t *testing.T) {
 	hosts := randomHosts(newRand(2), 500)
 	for size, fn := range map[uint64]Func{partitionAbove: XXH3, partitionAbove + 1: XXH64} {
-		r := mustNew(t, hosts, 1, size, fn)
-		if want := slowRing(hosts, 1, size, fn); !slices.Equal(entriesOf(t, r), want) {
-			t.Errorf("ring of size %d, function %d differs from oracle", size, fn)
-		}
+		checkRing(t, mustNew(t, hosts, 1, size, fn), hosts)
+	}
+	same := slices.Repeat([]Host{{"same", 1}}, 20_000)
+	r := mustNew(t, same, 80_000, sizeLimit, XXH3)
+	checkInvariants(t, r)
+	if got := r.Pick(12345); got != 0 {
+		t.Errorf("20000 hosts of one key: Pick(12345) = %d, want 0", got)
 	}
 }
 
@@ -179,10 +179,7 @@ func TestCollidingHosts(t *testing.T) {
 		}
 		rng.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
 		r := mustNew(t, hosts, 40, 40, XXH64)
-		want := slowRing(hosts, 40, 40, XXH64)
-		if !slices.Equal(entriesOf(t, r), want) {
-			t.Fatal("ring of colliding hosts differs from oracle")
-		}
+		checkRing(t, r, hosts)
 		hash := slow.Point(keys[0], 0, true)
 		if got, want := hosts[r.Pick(hash)].Key, slices.Min(keys); got != want {
 			t.Fatalf("Pick(%#x) = host %q, want %q", hash, got, want)
@@ -204,22 +201,6 @@ func TestHostsWithSameKey(t *testing.T) {
 			if want = want[1:]; len(want) == 0 {
 				break
 			}
-		}
-	}
-}
-
-// One key for all hosts, as with a constant hash_key, must not make a build slow:
-// sorting moves no entries of equal hash past each other.
-func TestAllHostsWithSameKey(t *testing.T) {
-	hosts := make([]Host, 20_000)
-	for i := range hosts {
-		hosts[i] = Host{"same", 1}
-	}
-	for _, fn := range funcs {
-		r := mustNew(t, hosts, 4*uint64(len(hosts)), sizeLimit, fn)
-		checkInvariants(t, r)
-		if got := r.Pick(12345); got != 0 {
-			t.Errorf("Pick(12345) = %d, want 0", got)
 		}
 	}
 }
@@ -266,6 +247,12 @@ func TestMemory(t *testing.T) {
 		}
 		if got, limit := 4*cap(r.start), 8*r.Len()+4; got > limit {
 			t.Errorf("index of %d entries takes %d bytes, want at most %d", r.Len(), got, limit)
+		}
+		if v := r.Restrict(nil); &v.entries[0] != &r.entries[0] {
+			t.Errorf("a view of no hosts of a ring of %d has entries of its own", n)
+		}
+		if v := r.Restrict(slices.Repeat([]bool{true}, len(hosts))); &v.entries[0] != &r.entries[0] {
+			t.Errorf("a view of all hosts of a ring of %d has entries of its own", n)
 		}
 		allocs := testing.AllocsPerRun(1, func() { mustNew(t, hosts, n, n, XXH64) })
 		if allocs > 20 {
