@@ -87,30 +87,6 @@ func InspectWhatIf(w WhatIf) (*report.TargetStatus, error) {
 	return s.inspect(w.Target), nil
 }
 
-// InspectTargets is InspectWhatIf for several targets of the same resources, which are read once.
-// The status of a target that cannot be served has an Error. Target and Authority of w are not
-// used.
-func InspectTargets(w WhatIf, targets []string) ([]report.TargetStatus, error) {
-	f, err := w.open()
-	if err != nil {
-		return nil, err
-	}
-	defer f.close()
-	list := make([]report.TargetStatus, len(targets))
-	w.Authority = ""
-	for i, target := range targets {
-		w.Target = target
-		s, err := f.simulate(&w)
-		if err != nil {
-			list[i] = report.TargetStatus{Target: target, Error: err.Error()}
-			continue
-		}
-		list[i] = *s.inspect(target)
-		s.Close()
-	}
-	return list, nil
-}
-
 // PickWhatIf makes a number of picks by resources from a file; see ExplainWhatIf. Each RPC ends
 // before the next begins. Policies that hash get a random hash for each RPC, unless ctx has a hash,
 // or a header that is hashed. It returns early if ctx ends.
@@ -141,16 +117,6 @@ func (s *simulation) inspect(target string) *report.TargetStatus {
 	return status
 }
 
-// simulate returns a balancer with the resources of w.
-func (w *WhatIf) simulate() (*simulation, error) {
-	f, err := w.open()
-	if err != nil {
-		return nil, err
-	}
-	defer f.close()
-	return f.simulate(w)
-}
-
 // options returns the channel's options.
 func (w *WhatIf) options() *Config {
 	return Config{
@@ -159,22 +125,16 @@ func (w *WhatIf) options() *Config {
 	}.withDefaults()
 }
 
-// file is an XdsClient that reads the resources of a file.
-type file struct {
-	client *xds.Client
-	boot   *bootstrap.Config // the user's; nil if unknown
-}
-
-// open starts the XdsClient.
-func (w *WhatIf) open() (f *file, err error) {
+// simulate returns a balancer with the resources of w.
+func (w *WhatIf) simulate() (*simulation, error) {
 	resources, err := offline.Parse(w.Resources)
 	if err != nil {
 		return nil, err
 	}
-	f = &file{}
 	parser := bootstrap.Parser{CertPlugin: func(string, json.RawMessage) error { return nil }}
+	var own *bootstrap.Config // the user's; nil if unknown
 	if w.Config.Bootstrap != nil {
-		if f.boot, err = w.Config.bootstrap(); err != nil {
+		if own, err = w.Config.bootstrap(); err != nil {
 			return nil, err
 		}
 		parser = xdstls.BootstrapParser()
@@ -183,29 +143,23 @@ func (w *WhatIf) open() (f *file, err error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := w.options()
-	opts.ControlPlaneDialOptions = []grpc.DialOption{resources.DialOption()}
-	client := opts.clientOptions()
-	client.DNS = noDNS{}
-	f.client = xds.Acquire(boot, client)
-	return f, nil
-}
-
-func (f *file) close() { f.client.Release() }
-
-// simulate returns a balancer with the configuration of a target.
-func (f *file) simulate(w *WhatIf) (*simulation, error) {
-	listener, authority, err := w.names(f.boot)
+	listener, authority, err := w.names(own)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // in case of a defect
-	defer cancel()
 	source, err := w.Config.overlay()
 	if err != nil {
 		return nil, err
 	}
-	view := f.client.View(source, w.Target).With(w.options().targetOptions())
+	opts := w.options()
+	opts.ControlPlaneDialOptions = []grpc.DialOption{resources.DialOption()}
+	options := opts.clientOptions()
+	options.DNS = noDNS{}
+	client := xds.Acquire(boot, options)
+	defer client.Release()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // in case of a defect
+	defer cancel()
+	view := client.View(source, w.Target).With(w.options().targetOptions())
 	defer view.Watch(listener, authority, keep{})() // until the outcomes of patches are read
 	cfg, err := view.Fetch(ctx, listener, authority)
 	if err != nil {
@@ -215,10 +169,10 @@ func (f *file) simulate(w *WhatIf) (*simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	resources := slices.Collect(view.TargetResources(listener, authority))
-	list := patches(source, slices.Values(resources))
-	in := w.Config.comparison(s.Config(), resources, source, list)
-	in.Bootstrap = f.boot
+	all := slices.Collect(view.TargetResources(listener, authority))
+	list := patches(source, slices.Values(all))
+	in := w.Config.comparison(s.Config(), all, source, list)
+	in.Bootstrap = own
 	return &simulation{s, list, in}, nil
 }
 

@@ -27,18 +27,15 @@ var attachCommand = command{
 		"integrate/debug), those with errors first: clusters, priorities, endpoints with\n" +
 		"expected and observed shares of RPCs, and events. ADDR is host:port, short for\n" +
 		"http://host:port/debug/xdslb/, or the URL of the page. TARGET selects the channels\n" +
-		"whose target contains it. With -csds, ADDR is a gRPC server with CSDS; the view\n" +
-		"then shows resources with their versions, ACKs and errors, and the resulting\n" +
-		"routes, clusters and endpoints, but no connections. The view is repeated every\n" +
-		"-interval, on a terminal in its place. With -once there is a single view, covering\n" +
-		"the RPCs of one interval, and the exit code is 1 if a channel has errors.",
+		"whose target contains it. The view is repeated every -interval, on a terminal in its\n" +
+		"place. With -once there is a single view, covering the RPCs of one interval, and the\n" +
+		"exit code is 1 if a channel has errors.",
 	example: "xdslb attach localhost:6060 -problems\nxdslb attach localhost:6060 orders -once -o json",
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		v := &viewer{e: e}
 		fs.BoolVar(&v.once, "once", false, "show one view and exit")
 		fs.DurationVar(&v.interval, "interval", time.Second, "time between views")
 		fs.IntVar(&v.views, "count", 0, "number of views; 0 means no limit")
-		byCSDS := fs.Bool("csds", false, "ADDR is a gRPC server with CSDS")
 		fs.BoolVar(&v.problems, "problems", false, "show only channels with errors or notes")
 		timeout := fs.Duration("timeout", 10*time.Second, "time to wait for a response")
 		var secure tlsFlags
@@ -51,9 +48,6 @@ var attachCommand = command{
 				return false, err
 			}
 			p := &remote{at: args[0], timeout: *timeout, tls: secure}
-			if *byCSDS {
-				return v.show(p.resources)
-			}
 			return v.show(func(ctx context.Context) (*debug.Document, error) { return p.document(ctx) })
 		}
 	},

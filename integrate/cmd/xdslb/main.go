@@ -37,7 +37,7 @@
 //	main.go        run, the commands, help
 //	flags.go       flags that commands share
 //	fetch.go       dump: resources of a control plane, without connections to endpoints
-//	remote.go      the status of a running process, by its debug page or by CSDS, with TLS
+//	remote.go      the status of a running process, by its debug page, with TLS
 //	new.go, check.go, attach.go, explain.go, pick.go, diff.go   commands; help and version are in main.go
 package main
 

@@ -125,7 +125,6 @@ func TestHostileErrors(t *testing.T) {
 		{"dump", "orders", "-b", boot, "-timeout", "1m"},
 		{"explain", "orders", "/a/b", "-b", boot, "-timeout", "1m"},
 		{"pick", "orders", "-b", boot, "-timeout", "1m"},
-		{"attach", lis.Addr().String(), "-csds", "-once"},
 		{"attach", page.URL, "-once"},
 		{"attach", page.URL, "-count", "1"},
 		{"explain", "orders", "/a/b", "-at", page.URL},
