@@ -28,7 +28,7 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// WhatIf describes a supposed channel for [ExplainWhatIf], [InspectWhatIf] and [PickWhatIf].
+// WhatIf describes a supposed channel for [ExplainWhatIf] and [InspectWhatIf].
 type WhatIf struct {
 	// Target is the channel's target, such as "xds:///orders:8080", and Method the RPC's method.
 	Target, Method string
@@ -85,21 +85,6 @@ func InspectWhatIf(w WhatIf) (*report.TargetStatus, error) {
 	}
 	defer s.Close()
 	return s.inspect(w.Target), nil
-}
-
-// PickWhatIf makes a number of picks by resources from a file; see ExplainWhatIf. Each RPC ends
-// before the next begins. Policies that hash get a random hash for each RPC, unless ctx has a hash,
-// or a header that is hashed. It returns early if ctx ends.
-func PickWhatIf(ctx context.Context, w WhatIf, rpcs int) (*report.Picks, error) {
-	if err := checkMethod(w.Method); err != nil {
-		return nil, err
-	}
-	s, err := w.simulate()
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	return s.Picks(ctx, w.Method, rpcs), ctx.Err()
 }
 
 // simulation is a balancer with resources of a file.

@@ -210,7 +210,7 @@ func TestDelta(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP", boot)
 	control.Serve(true, false) // a stream of the other variant precedes with -delta
 	for _, args := range [][]string{
-		{"dump", "orders"}, {"explain", "orders", "/a/b"}, {"pick", "orders"},
+		{"dump", "orders"}, {"explain", "orders", "/a/b"},
 	} {
 		for i, args := range [][]string{args, append(args, "-delta")} {
 			_, before := control.Streams()

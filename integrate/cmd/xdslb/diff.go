@@ -281,3 +281,8 @@ func (e *env) printDifference(d *Difference) {
 	}
 	e.line("connections: %d kept, %d closed, %d opened", d.Keep, len(d.Close), len(d.Open))
 }
+
+// line prints a line, truncated to 80 columns.
+func (e *env) line(format string, args ...any) {
+	fmt.Fprintln(e.stdout, sanitize.Text(strings.TrimRight(fmt.Sprintf(format, args...), " "), statustext.Columns))
+}

@@ -125,9 +125,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"explain", "shop"}, "missing argument: METHOD"},
 		{[]string{"explain", "shop", "/m", "more"}, `unexpected argument: "more"`},
 		{[]string{"explain", "shop", "/m", "-H", "novalue"}, "want k=v"},
-		{[]string{"pick", "shop", "-n", "many"}, "want a number"},
-		{[]string{"pick", "shop", "-o", "xml"}, "want text or json"},
-		{[]string{"pick", "shop", "-down", "name"}, "-down"},
+		{[]string{"dump", "shop", "-o", "xml"}, "want text or json"},
+		{[]string{"explain", "shop", "/m", "-down", "name"}, "-down"},
 		{[]string{"check", "-nothing"}, "-nothing"},
 		{[]string{"diff", file, file}, "missing flag: -target"},
 		{[]string{"attach", "x", "-interval", "0s"}, "-interval"},
@@ -155,18 +154,12 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestPick: the histogram counts all picks, and failures are a finding.
-func TestPick(t *testing.T) {
-	s := wantCall(t, exitFinding, []string{"pick", "shop", "-method", "/shop.Cart/Add", "-f", file, "-n", "1e4", "-o", "json"})
-	var p report.Picks
-	if err := json.Unmarshal([]byte(s.out), &p); err != nil || p.RPCs != 10_000 || p.NoRoute == 0 {
-		t.Errorf("the picks are %+v (%v)", p, err)
-	}
-	wantCall(t, exitFinding, []string{"pick", "shop", "-method", "/shop.Cart/Add", "-f", file}, "100000 picks for xds:///shop", "10.0.2.1:80", "█", "no route matches")
-	wantCall(t, exitFinding, []string{"pick", "shop", "-f", "nothing.json"}, "nothing.json")
+// TestBrokenFiles: files that are missing, or have no resources, are errors with one prefix.
+func TestBrokenFiles(t *testing.T) {
+	wantCall(t, exitFinding, []string{"explain", "shop", "/m", "-f", "nothing.json"}, "nothing.json")
 	empty := filepath.Join(t.TempDir(), "empty.json")
 	kit.Must(t, os.WriteFile(empty, []byte(`{"config": 1}`), 0o600))
-	if s := wantCall(t, exitFinding, []string{"pick", "shop", "-f", empty}); strings.Count(s.errors, "xdslb") != 1 {
+	if s := wantCall(t, exitFinding, []string{"explain", "shop", "/m", "-f", empty}); strings.Count(s.errors, "xdslb") != 1 {
 		t.Errorf("the error has the prefix more than once: %s", s.errors)
 	}
 }
@@ -244,7 +237,7 @@ func TestOverlay(t *testing.T) {
 	wantCall(t, exitUsage, []string{"check", "orders", "-offline"})
 }
 
-// TestControlPlane: check, dump, explain and pick by a control plane.
+// TestControlPlane: check, dump and explain by a control plane.
 func TestControlPlane(t *testing.T) {
 	w := newWorld(t)
 	wantCall(t, exitOK, []string{"check", "-timeout", "1m", "-b", w.bootstrap}, "ok   bootstrap: file", `node "node-1"`, "ok   xDS server "+w.control.Addr())
@@ -257,7 +250,6 @@ func TestControlPlane(t *testing.T) {
 	if a, b := afterFirstLine(asked.out), afterFirstLine(read.out); a != b {
 		t.Errorf("by the control plane:\n%s\nby its dump:\n%s", a, b)
 	}
-	wantCall(t, exitOK, []string{"pick", "orders", "-n", "4000"}, "1000     25 %", "3000     75 %")
 	wantCall(t, exitOK, []string{"diff", saved, saved, "-target", "orders"}, "no difference", "2 kept, 0 closed, 0 opened")
 
 	s := wantCall(t, exitFinding, []string{"dump", "nothing", "-timeout", "300ms"})

@@ -35,7 +35,6 @@ func TestExplainDrops(t *testing.T) {
 	testplane.Drop(r.Endpoints[0], "maintenance", 1_000_000)
 	kit.Must(t, w.control.Update(r))
 	wantCall(t, exitFinding, []string{"explain", "orders", "/a/b", "-b", w.bootstrap}, "100 % are dropped")
-	wantCall(t, exitFinding, []string{"pick", "orders", "-n", "10", "-b", w.bootstrap}, "100 % of the RPCs are dropped")
 }
 
 // TestUnmeasuredLatency: endpoints that no RPC was sent to have no latency, neither in the text nor in
@@ -73,7 +72,6 @@ func TestHostnames(t *testing.T) {
 	name := fmt.Sprintf("a.example:%d", w.backends[0].Addr().Port())
 	wantCall(t, exitOK, []string{"dump", "orders", "-b", w.bootstrap}, "unless Config.Resources.AcceptHostnames is set")
 	wantCall(t, exitOK, append(args, "-hostnames", "-down", name), name+" 0 %, TRANSIENT_FAILURE", "100 %, READY")
-	wantCall(t, exitOK, []string{"pick", "orders", "-n", "10", "-b", w.bootstrap, "-hostnames"}, name)
 	wantCall(t, exitUsage, append(args, "-down", "a.example"), "want ADDRESS:PORT")
 }
 
@@ -90,7 +88,7 @@ func (f *full) Write(p []byte) (int, error) {
 // TestDiskFull: results that cannot be written completely are reported as an error, in text and in
 // JSON.
 func TestDiskFull(t *testing.T) {
-	for _, args := range [][]string{{"help"}, {"diff", "-target=shop", file, file}, {"pick", "shop", "-f", file}, {"explain", "shop", "/a/b", "-f", file, "-o", "json"}} {
+	for _, args := range [][]string{{"help"}, {"diff", "-target=shop", file, file}, {"explain", "shop", "/a/b", "-f", file}, {"explain", "shop", "/a/b", "-f", file, "-o", "json"}} {
 		var said bytes.Buffer
 		room := full(10)
 		e := &env{ctx: t.Context(), stdout: &room, stderr: &said, now: time.Now}
@@ -124,7 +122,6 @@ func TestHostileErrors(t *testing.T) {
 		{"check", "-timeout", "1m", "-b", boot},
 		{"dump", "orders", "-b", boot, "-timeout", "1m"},
 		{"explain", "orders", "/a/b", "-b", boot, "-timeout", "1m"},
-		{"pick", "orders", "-b", boot, "-timeout", "1m"},
 		{"attach", page.URL, "-once"},
 		{"attach", page.URL, "-count", "1"},
 		{"explain", "orders", "/a/b", "-at", page.URL},

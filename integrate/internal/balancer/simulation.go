@@ -5,7 +5,6 @@ package balancer
 
 import (
 	"context"
-	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 
-	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/integrate/report"
@@ -212,58 +210,6 @@ func (s *Simulation) Inspect(target string) *report.TargetStatus {
 	Status(s.Balancer, status, true)
 	status.Watched = time.Time{} // there are no RPCs to count
 	return status
-}
-
-// picks makes the given number of picks, each RPC ending before the next begins, until ctx
-// ends.
-func (s *Simulation) Picks(ctx context.Context, method string, rpcs int) *report.Picks {
-	p, at := &report.Picks{}, make([][]*endpoint, len(s.list.all))
-	for i, c := range s.list.all {
-		for _, l := range c.state.Localities {
-			at[i] = append(at[i], l.Endpoints.(endpoints)...)
-		}
-	}
-	counts := map[*endpoint]int{}
-	snapshot, plain := s.picker.current.Load().Snapshot, metadatautil.Detached(ctx)
-	for ; p.RPCs < rpcs && (p.RPCs%1024 != 0 || ctx.Err() == nil); p.RPCs++ {
-		r := snapshot.Pick(plain, method, rand.Uint64())
-		switch r.Outcome {
-		case picker.Picked, picker.PickedConnect:
-			e := at[r.Cluster][r.Index]
-			counts[e]++
-			e.done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
-		case picker.Queue, picker.QueueConnect:
-			p.Waiting++
-		case picker.NoRoute, picker.NotForwarding:
-			p.NoRoute++
-		case picker.Dropped, picker.Overloaded:
-			p.Refused++
-		case picker.Delegate:
-			p.Delegated++
-		default:
-			p.Failed++
-		}
-	}
-	for _, c := range s.list.all {
-		addPicks(p, c, counts)
-	}
-	return p
-}
-
-// addPicks adds the counts of the endpoints of a cluster's priorities in use.
-func addPicks(p *report.Picks, c *cluster, counts map[*endpoint]int) {
-	for _, prio := range c.priorities {
-		if prio != c.inUse {
-			continue
-		}
-		for _, l := range prio.localities {
-			for i, e := range l.endpoints {
-				p.Endpoints = append(p.Endpoints, report.PickedEndpoint{
-					Cluster: c.cfg.Name, Region: l.id.Region, Zone: l.id.Zone, SubZone: l.id.SubZone, Address: picker.AddrText(l.cfg.At(i).Addr), RPCs: counts[e],
-				})
-			}
-		}
-	}
 }
 
 // simulatedChannel implements the part of gRPC's channel that the balancer uses.
