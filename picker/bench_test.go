@@ -153,10 +153,7 @@ func (w *world) unlimit() {
 	w.leaf(0).MaxRequests = math.MaxUint32
 	w.breakers[0] = &Breaker{Unlimited: true}
 	clear(w.known[0])
-	w.renew(0)
-	for _, e := range w.flat(0) {
-		e.Connectivity = Ready
-	}
+	w.ready()
 }
 
 // BenchmarkPickFinish is an RPC's whole way through the snapshot, the random word

@@ -27,8 +27,7 @@ func TestBuildTakesOver(t *testing.T) {
 	}
 
 	w.flat(0)[2].Connectivity = Connecting
-	w.states[0].Version++
-	third := w.build(t)
+	third := w.rebuild(t)
 	was, is := second.clusters.At(0).groups, third.clusters.At(0).groups
 	if third.clusters.At(1) != second.clusters.At(1) {
 		t.Error("an unchanged cluster is rebuilt")
@@ -164,8 +163,7 @@ func TestBuildKeepsPlace(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1, 2, 4)))
 	picks(t, w.build(t), 10)
 	w.reweigh(0, 2)
-	w.states[0].Version++
-	if got, want := picks(t, w.build(t), 6), "ccabcc"; got != want {
+	if got, want := picks(t, w.rebuild(t), 6), "ccabcc"; got != want {
 		t.Errorf("after a change of weights picks %s, want %s", got, want)
 	}
 }
@@ -235,8 +233,7 @@ func TestBuildContinuity(t *testing.T) {
 		counts, due := make([]float64, 5), make([]float64, 5)
 		for i := range rounds {
 			test.change(w, i)
-			w.states[0].Version++
-			s := w.build(t)
+			s := w.rebuild(t)
 			weights := s.clusters.At(0).groups[0].schedule.Weights()
 			for k, weight := range weights {
 				due[k] += 10 * float64(weight) / float64(slow.Sum(weights))
@@ -317,8 +314,7 @@ func TestClusterErrors(t *testing.T) {
 		w.add(Leaf{MaxRequests: 10, Priorities: []Priority{{Localities: []Locality{zone("a", 1, endpoints(0, 1))}}}})
 		good := w.build(t)
 		test.change(w)
-		w.states[0].Version++
-		s := w.build(t)
+		s := w.rebuild(t)
 		if err := s.ClusterErr(0); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("ClusterErr = %v; want an error with %q", err, test.want)
 		}

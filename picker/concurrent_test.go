@@ -71,10 +71,7 @@ func newTraffic(policy Policy) *traffic {
 	w.leaf(0).Policy = policy
 	w.leaf(0).MaxRequests = trafficLimit
 	w.leaf(0).Drops = []Drop{{"x", 100000}}
-	w.renew(0)
-	for _, e := range w.flat(0) {
-		e.Connectivity = Ready
-	}
+	w.ready()
 	w.cfg.Routes[0].Hash = []HashPolicy{{Header: "h"}}
 	w.env.Header = func(ctx context.Context, _ string) []string {
 		if h, _ := ctx.Value(trafficKey{}).(string); h != "" {

@@ -22,10 +22,7 @@ func ringWorld(kind PolicyKind, ring RingPolicy, localities ...Locality) (w *wor
 	w = newWorld(localities...)
 	w.leaf(0).Policy = Policy{Kind: kind, Flat: true, Ring: &ring}
 	w.leaf(0).MaxRequests = math.MaxUint32
-	w.renew(0)
-	for _, e := range w.flat(0) {
-		e.Connectivity = Ready
-	}
+	w.ready()
 	hash, some = new(uint64), new(bool)
 	*some = true
 	w.env.RequestHash = func(context.Context) (uint64, bool) { return *hash, *some }
@@ -134,8 +131,7 @@ func TestRingHashOracle(t *testing.T) {
 					e.Connectivity = pick(rng, mix...)
 				}
 			}
-			w.states[0].Version++
-			s := w.build(t)
+			s := w.rebuild(t)
 			localities := w.leaf(0).Priorities[0].Localities
 			var states []Connectivity // of the hosts on the ring
 			on := false
@@ -212,52 +208,6 @@ func randomLocalities(rng *rand.Rand, old []Locality) (list []Locality) {
 	return list
 }
 
-// T-RING-6, A76: an RPC without a hash waits for at most one connection, for any endpoints that
-// its picks draw. While one is CONNECTING it requests no other, and while one is READY it does
-// not wait. This applies if the ring's own header was not sent, and if random hashes are not
-// kept.
-func TestHashlessWaitsOnce(t *testing.T) {
-	const n = 100
-	for _, kind := range []PolicyKind{PolicyRingHash, PolicyMaglev} {
-		for _, header := range []string{"", "absent"} {
-			t.Run(fmt.Sprintf("kind=%d/header=%s", kind, header), func(t *testing.T) {
-				rng := newRand(1)
-				for range 20 {
-					w, _, some := ringWorld(kind, RingPolicy{MinSize: 1009, MaxSize: 1009, RequestHeader: header}, zone("a", 1, endpoints(0, slices.Repeat([]uint32{1}, n)...)))
-					*some = false
-					list := w.flat(0)
-					for _, e := range list {
-						e.Connectivity = Idle
-					}
-					pick := func() (Result, uint64) {
-						w.states[0].Version++
-						r := rng.Uint64()
-						return w.build(t).Pick(bg, "/s/m", r), r
-					}
-					woken, _ := pick()
-					if woken.Outcome != QueueConnect {
-						t.Fatalf("outcome %+v with all endpoints IDLE, want QueueConnect", woken)
-					}
-					list[woken.Index].Connectivity = Connecting
-					for range 10 {
-						if got, _ := pick(); got.Outcome != Queue {
-							t.Fatalf("outcome %+v with an endpoint CONNECTING, want Queue", got)
-						}
-					}
-					list[woken.Index].Connectivity = Ready
-					got, r := pick()
-					if got.Outcome != Picked && got.Outcome != PickedConnect || got.Index != woken.Index {
-						t.Fatalf("outcome %+v with endpoint %d READY", got, woken.Index)
-					}
-					if also := w.snapshot.ConnectIndex(got, r); got.Outcome == PickedConnect && list[also].Connectivity != Idle {
-						t.Fatalf("outcome %+v wakes endpoint %d, which is not IDLE", got, also)
-					}
-				}
-			})
-		}
-	}
-}
-
 // With every policy, a request stays with its endpoint while it is READY, and otherwise goes to
 // one that has not failed if there is any; with all of them READY only the table decides.
 func TestMaglev(t *testing.T) {
@@ -274,8 +224,7 @@ func TestMaglev(t *testing.T) {
 				e.Connectivity = pick(rng, Ready, Idle, TransientFailure, TransientFailure, TransientFailure)
 			}
 		}
-		w.states[0].Version++
-		s := w.build(t)
+		s := w.rebuild(t)
 		list := w.flat(0)
 		alive := slices.ContainsFunc(list, func(e *EndpointState) bool { return e.Connectivity != TransientFailure })
 		for range 100 {
@@ -374,8 +323,7 @@ func TestHashingLocalities(t *testing.T) {
 		for i, e := range w.flat(0) {
 			e.Connectivity = test.states[i]
 		}
-		w.states[0].Version++
-		s, counts := w.build(t), make(map[Result]float64)
+		s, counts := w.rebuild(t), make(map[Result]float64)
 		for range 10000 {
 			counts[s.Pick(bg, "/s/m", rng.Uint64())] += .0001
 		}

@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/big"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -18,10 +17,7 @@ func latencyWorld(localities ...Locality) *world {
 	w.time = time.Second
 	w.leaf(0).Policy = Policy{Kind: PolicyLeastLatency, Flat: true, Latency: &LeastLatency{Decay: 10 * time.Second}}
 	w.leaf(0).MaxRequests = math.MaxUint32
-	w.renew(0)
-	for _, e := range w.flat(0) {
-		e.Connectivity = Ready
-	}
+	w.ready()
 	return w
 }
 
@@ -98,8 +94,7 @@ func TestLeastLatencyOracle(t *testing.T) {
 					e.Connectivity = pick(rng, Ready, Ready, Ready, Idle, TransientFailure)
 				}
 				list[rng.IntN(len(list))].Connectivity = Ready
-				w.states[0].Version++
-				w.build(t)
+				w.rebuild(t)
 			}
 			w.time += time.Duration(rng.IntN(30)) * time.Millisecond
 			now, l := w.clock.now(), w.snapshot.clusters.At(0).groups[0].latency
@@ -185,7 +180,7 @@ func TestLeastLatencySamplesDiffer(t *testing.T) {
 }
 
 // One or two slow endpoints of a small fleet get far less than 1 % of the RPCs, and a slow one that has
-// recovered has its share again soon, both with and without weights.
+// recovered has its share again soon, both with and without weights (T-LL-1, D17).
 func TestLeastLatencySlowPod(t *testing.T) {
 	for _, x := range []struct {
 		weights []uint32
@@ -231,7 +226,8 @@ func TestLeastLatencySlowPod(t *testing.T) {
 	}
 }
 
-// playEvery is play for a time and an interval between RPCs.
+// playEvery makes an RPC every so often for a time, with the durations that takes returns for their
+// endpoints, and returns the endpoints' shares.
 func (w *world) playEvery(t *testing.T, every, d time.Duration, takes func(index int32) time.Duration) []float64 {
 	s, list, rng := w.build(t), w.flat(0), newRand(uint64(w.time))
 	shares, begun := make([]float64, len(list)), 0.
@@ -261,171 +257,18 @@ func (w *world) playEvery(t *testing.T, every, d time.Duration, takes func(index
 	return shares
 }
 
-// play runs RPCs one after the other, a millisecond apart, with the durations that takes
-// returns for their endpoints, and returns the endpoints' shares.
-func (w *world) play(t *testing.T, rpcs int, takes func(index int32) time.Duration) []float64 {
-	s, list, rng := w.build(t), w.flat(0), newRand(1)
-	shares := make([]float64, len(list))
-	ends := map[time.Duration][]int32{}
-	for range rpcs {
-		w.time += time.Millisecond
-		for _, i := range ends[w.time] {
-			list[i].FinishTimed(CallOK)
-		}
-		delete(ends, w.time)
-		i := s.Pick(bg, "/s/m", rng.Uint64()).Index
-		shares[i] += 1 / float64(rpcs)
-		ends[w.time+takes(i)] = append(ends[w.time+takes(i)], i)
-	}
-	for _, running := range ends {
-		for _, i := range running {
-			list[i].FinishTimed(CallOK)
-		}
-	}
-	return shares
-}
-
-// Endpoints of the same latency share RPCs in proportion to their weights, or evenly if these
-// are to be ignored.
-func TestLeastLatencyWeights(t *testing.T) {
-	for _, ignore := range []bool{false, true} {
-		w := latencyWorld(zone("a", 1, endpoints(0, 1, 2, 3, 4)))
-		w.leaf(0).Policy.Latency.IgnoreWeights = ignore
-		for i, share := range w.play(t, 40000, func(int32) time.Duration { return 40 * time.Millisecond }) {
-			want := float64(i+1) / 10
-			if ignore {
-				want = .25
-			}
-			if math.Abs(share/want-1) > .15 {
-				t.Errorf("weights ignored: %t, endpoint %d has a share of %.4f, want about %.2f", ignore, i, share, want)
-			}
-		}
-	}
-}
-
-// Only the ratios of weights matter.
-func TestLeastLatencyScale(t *testing.T) {
-	takes := func(i int32) time.Duration { return time.Duration(10+10*i) * time.Millisecond }
-	a := latencyWorld(zone("a", 1, endpoints(0, 1, 2, 3, 4))).play(t, 5000, takes)
-	b := latencyWorld(zone("a", 1, endpoints(0, 100, 200, 300, 400))).play(t, 5000, takes)
-	for i := range a {
-		if math.Abs(a[i]/b[i]-1) > .05 {
-			t.Errorf("shares %.3f with weights of 1 to 4, %.3f with weights of 100 to 400", a, b)
-			break
-		}
-	}
-}
-
-// An endpoint that is slow, or stands still, gets few RPCs.
-func TestLeastLatencyAvoidsSlow(t *testing.T) {
-	for _, takes := range []time.Duration{20 * time.Millisecond, time.Hour} {
-		w := latencyWorld(zone("a", 1, endpoints(0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)))
-		share := w.play(t, 20000, func(i int32) time.Duration {
-			if i == 0 {
-				return takes
-			}
-			return 5 * time.Millisecond
-		})[0]
-		if share > .03 {
-			t.Errorf("an endpoint that takes %v instead of 5 ms has a share of %.3f, want less than a third of .1", takes, share)
-		}
-	}
-}
-
-// A new endpoint gets about its share while nothing is known of it, not all RPCs.
-func TestLeastLatencyNew(t *testing.T) {
-	w := latencyWorld(zone("a", 1, endpoints(0, 1, 1, 1, 1)))
-	list := w.flat(0)
-	list[3].Connectivity = Connecting
-	even := func(int32) time.Duration { return 10 * time.Millisecond }
-	w.play(t, 5000, even)
-	list[3].Connectivity = Ready
-	w.states[0].Version++
-	if share := w.play(t, 200, even)[3]; share < .1 || share > .45 {
-		t.Errorf("a new endpoint of four has a share of %.2f in the first 200 ms", share)
-	}
-}
-
-// An endpoint that was slow and has recovered gets its share again, under load and after a
-// night without RPCs, without a burst: its latency estimate decays gradually.
-func TestLeastLatencyMended(t *testing.T) {
-	even := func(int32) time.Duration { return 5 * time.Millisecond }
-	for _, pause := range []time.Duration{0, 10 * time.Hour} {
-		w := latencyWorld(zone("a", 1, endpoints(0, 1, 1, 1, 1)))
-		if share := w.play(t, 10000, func(i int32) time.Duration {
-			return 5*time.Millisecond + time.Duration(1-min(i, 1))*100*time.Millisecond
-		})[0]; share > .1 {
-			t.Fatalf("while it was slow it had a share of %.3f", share)
-		}
-		w.time += pause
-		first := w.play(t, 1000, even)[0]
-		if first > .4 {
-			t.Errorf("after %v it has a share of %.3f at first", pause, first)
-		}
-		w.play(t, 40000, even)
-		if share := w.play(t, 10000, even)[0]; share < .2 || share > .3 {
-			t.Errorf("%v and 40 s after its recovery it has a share of %.3f, want about .25", pause, share)
-		}
-	}
-}
-
 // The mean survives builds, and other policies in between.
 func TestLeastLatencyKeepsMean(t *testing.T) {
 	w := latencyWorld(zone("a", 1, endpoints(0, 1, 1)))
-	w.play(t, 5000, func(int32) time.Duration { return 2 * time.Millisecond })
+	w.playEvery(t, time.Millisecond, 5*time.Second, func(int32) time.Duration { return 2 * time.Millisecond })
 	latency := w.leaf(0).Policy
 	for _, p := range []Policy{latency, {}, latency} {
 		w.leaf(0).Policy = p
-		w.renew(0)
-		for _, e := range w.flat(0) {
-			e.Connectivity = Ready
-		}
+		w.ready()
 		w.build(t)
 	}
 	if got := w.snapshot.clusters.At(0).peers.add(0, 0, 0) / units(time.Millisecond); math.Abs(got-2) > .1 {
 		t.Errorf("the mean is %.2f ms, want 2", got)
-	}
-}
-
-func TestLeastLatencyErrors(t *testing.T) {
-	w := latencyWorld(zone("a", 1, endpoints(0, 1, 1)))
-	other := NewTimedBinding(w.states[0].Localities[0].Load, w.breakers[0], NewExactClock(func() int64 { return 1 }))
-	w.flat(0)[1].Bind(other)
-	for _, want := range []string{"different clocks", "times RPCs: true, want false for its policy", "times RPCs: false, want true for its policy", "decay of 0s is not above 0", "policy least_latency has no parameters"} {
-		w.states[0].Version++
-		if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want one with %q", err, want)
-		}
-		switch p := &w.leaf(0).Policy; want {
-		case "different clocks":
-			p.Kind = PolicyEDF
-		case "times RPCs: true, want false for its policy":
-			w.renew(0)
-			for _, e := range w.flat(0) {
-				e.Connectivity = Ready
-			}
-			p.Kind = PolicyLeastLatency
-		case "times RPCs: false, want true for its policy":
-			w.renew(0)
-			p.Latency = &LeastLatency{}
-		default:
-			p.Latency = nil
-		}
-	}
-}
-
-func TestLeastLatencyAllocs(t *testing.T) {
-	w := latencyWorld(zone("a", 1, endpoints(0, 1, 2, 3)))
-	s, list, r := w.build(t), w.flat(0), uint64(0)
-	if n := testing.AllocsPerRun(1000, func() {
-		r += 0x9e3779b97f4a7c15
-		w.time += 100 * time.Microsecond
-		list[s.Pick(bg, "/s/m", r).Index].FinishTimed(CallOK)
-	}); n != 0 {
-		t.Errorf("Pick and FinishTimed allocate %v times", n)
-	}
-	if !s.NeedsRandom() {
-		t.Error("samples take no random word")
 	}
 }
 

@@ -6,7 +6,6 @@ package picker
 import (
 	"math"
 	"math/big"
-	"strings"
 	"testing"
 )
 
@@ -15,10 +14,7 @@ func leastWorld(choices uint32, localities ...Locality) *world {
 	w := newWorld(localities...)
 	w.leaf(0).Policy = Policy{Kind: PolicyLeastRequest, Flat: true, Least: &LeastRequest{Choices: choices}}
 	w.leaf(0).MaxRequests = math.MaxUint32
-	w.renew(0)
-	for _, e := range w.flat(0) {
-		e.Connectivity = Ready
-	}
+	w.ready()
 	return w
 }
 
@@ -51,8 +47,7 @@ func TestLeastRequestOracle(t *testing.T) {
 					e.Connectivity = pick(rng, Ready, Ready, Ready, Idle, TransientFailure)
 				}
 				list[rng.IntN(len(list))].Connectivity = Ready
-				w.states[0].Version++
-				w.build(t)
+				w.rebuild(t)
 			}
 			var ready []int32
 			for i, e := range list {
@@ -84,28 +79,6 @@ func TestLeastRequestOracle(t *testing.T) {
 	}
 }
 
-// Weighted endpoints share RPCs in proportion to their weights, both while nothing
-// is in flight and while RPCs pile up.
-func TestLeastRequestWeights(t *testing.T) {
-	const rounds = 60000
-	for _, ends := range []bool{true, false} {
-		w := leastWorld(2, zone("a", 1, endpoints(0, 1, 2, 3, 4)))
-		s, list, rng := w.build(t), w.flat(0), newRand(1)
-		var counts [4]float64
-		for range rounds {
-			i := s.Pick(bg, "/s/m", rng.Uint64()).Index
-			if counts[i]++; ends {
-				list[i].Finish(CallOK)
-			}
-		}
-		for i, n := range counts {
-			if share := float64(i+1) / 10; math.Abs(n/rounds/share-1) > .04 {
-				t.Errorf("RPCs end: %t, endpoint %d has a share of %.4f, want %.1f", ends, i, n/rounds, share)
-			}
-		}
-	}
-}
-
 // An endpoint that is slow gets fewer RPCs.
 func TestLeastRequestAvoidsSlow(t *testing.T) {
 	w := leastWorld(2, zone("a", 1, endpoints(0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)))
@@ -127,96 +100,6 @@ func TestLeastRequestAvoidsSlow(t *testing.T) {
 	}
 	if slow/rounds > .03 {
 		t.Errorf("an endpoint that takes 50 times as long has a share of %.3f of RPCs, round robin would give it .1", slow/rounds)
-	}
-}
-
-func TestLeastRequestErrors(t *testing.T) {
-	w := leastWorld(2, zone("a", 1, endpoints(0, 0, 0)))
-	if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), "none of 2 weights is above 0") {
-		t.Errorf("weights of 0: error %v", err)
-	}
-	w.leaf(0).Policy.Least = nil
-	w.renew(0)
-	if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), "policy least_request has no parameters") {
-		t.Errorf("no parameters: error %v", err)
-	}
-}
-
-// The end of an RPC must mean the same as its beginning, so endpoints count RPCs in
-// flight for as long as they are used, or never.
-func TestCountInFlightMismatch(t *testing.T) {
-	w := leastWorld(2, zone("a", 1, endpoints(0, 1)))
-	w.leaf(0).Policy.Kind = PolicyEDF
-	if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), "counts RPCs in flight: true, want false for its policy") {
-		t.Errorf("endpoints that count RPCs needlessly: error %v", err)
-	}
-	w.renew(0)
-	for _, e := range w.flat(0) {
-		e.Connectivity = Ready
-	}
-	if s := w.build(t); s.ClusterErr(0) != nil || s.Pick(bg, "/s/m", 0).Outcome != Picked {
-		t.Errorf("endpoints that do not count: error %v", s.ClusterErr(0))
-	}
-	w.leaf(0).Policy.Kind = PolicyLeastRequest
-	w.states[0].Version++
-	if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), "counts RPCs in flight: false, want true for its policy") {
-		t.Errorf("endpoints that should count: error %v", err)
-	}
-}
-
-func TestLeastRequestAllocs(t *testing.T) {
-	w := leastWorld(10, zone("a", 1, endpoints(0, 1, 2, 3)))
-	s, list, r := w.build(t), w.flat(0), uint64(0)
-	if n := testing.AllocsPerRun(1000, func() {
-		r += 0x9e3779b97f4a7c15
-		list[s.Pick(bg, "/s/m", r).Index].Finish(CallOK)
-	}); n != 0 {
-		t.Errorf("Pick and Finish allocate %v times", n)
-	}
-	if !s.NeedsRandom() {
-		t.Error("samples take no random word")
-	}
-}
-
-// TestRandom: PolicyRandom picks each READY endpoint with equal probability, whatever it weighs and
-// however many RPCs it has in flight, and does not allocate.
-func TestRandom(t *testing.T) {
-	for _, flat := range []bool{false, true} {
-		w := leastWorld(2, zone("a", 1, endpoints(0, 1, 9, 3, 1)), zone("b", 1, endpoints(4, 1, 50, 1, 7)))
-		w.leaf(0).Policy = Policy{Kind: PolicyRandom, Flat: flat}
-		w.renew(0)
-		list := w.flat(0)
-		for _, e := range list {
-			e.Connectivity = Ready
-		}
-		list[2].Connectivity, list[7].Connectivity = TransientFailure, Idle
-		s := w.build(t)
-		rng := newRand(1)
-		counts, draws := make([]float64, len(list)), 60_000
-		if n := testing.AllocsPerRun(100, func() { s.Pick(bg, "/s/m", rng.Uint64()) }); n != 0 {
-			t.Errorf("flat %t: a pick allocates %v times, want 0", flat, n)
-		}
-		for range draws {
-			r := s.Pick(bg, "/s/m", rng.Uint64())
-			if r.Outcome != Picked {
-				t.Fatalf("outcome %v", r.Outcome)
-			}
-			counts[r.Index]++ // RPCs stay in flight
-		}
-		var chi float64
-		for i, n := range counts {
-			if i == 2 || i == 7 {
-				if n > 0 {
-					t.Errorf("flat %t: endpoint %d is not READY and was picked", flat, i)
-				}
-				continue
-			}
-			want := float64(draws) / 6 // both localities have three READY endpoints and equal weights
-			chi += (n - want) * (n - want) / want
-		}
-		if chi > 20.5 { // 5 degrees of freedom, p = 0.001
-			t.Errorf("flat %t: chi-square of %v draws = %.1f, want at most 20.5", flat, counts, chi)
-		}
 	}
 }
 

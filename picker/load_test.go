@@ -238,45 +238,51 @@ func TestStripedShares(t *testing.T) {
 	}
 }
 
-// TestStripedSnapshot reads the counts while goroutines count. InProgress is never negative, and Issued is at most the positions of
-// a batch for each goroutine too high.
-func TestStripedSnapshot(t *testing.T) {
+// TestLoadSnapshot reads the counts while goroutines count, with and without stripes. No count is negative, without
+// stripes Issued is the sum of the others, and the counts are exact at rest (T-LRS-3).
+func TestLoadSnapshot(t *testing.T) {
 	const goroutines = 4
 	rounds := 50_000
 	if testing.Short() || raceEnabled {
 		rounds = 5000
 	}
-	var (
-		l       Load
-		calls   sync.WaitGroup
-		stopped atomic.Bool
-		reader  sync.WaitGroup
-	)
-	l.stripe(2)
-	for g := range goroutines {
-		calls.Go(func() {
-			for i := range rounds {
-				if l.striped.Load() == 0 {
-					l.stripe(2)
+	for _, striped := range []bool{false, true} {
+		var (
+			l             Load
+			b             Breaker
+			calls, reader sync.WaitGroup
+			stopped       atomic.Bool
+		)
+		for g := range goroutines {
+			calls.Go(func() {
+				var e EndpointState
+				e.Bind(NewBinding(&l, &b, false))
+				for i := range rounds {
+					if striped && l.striped.Load() == 0 {
+						l.stripe(2)
+					}
+					b.Acquire(goroutines)
+					l.issue()
+					e.Finish(CallResult((g + i) % 4))
 				}
-				l.issue()
-				l.finish(CallResult((g + i) % 4))
+			})
+		}
+		reader.Go(func() {
+			for !stopped.Load() {
+				s := l.Snapshot()
+				if s.InProgress > goroutines*(batch+uint64(rounds)) || !striped && s.Issued < s.OK+s.Failed+s.InProgress {
+					t.Errorf("striped %v: snapshot %+v has a negative count, or counts that do not add up", striped, s)
+					return
+				}
 			}
 		})
-	}
-	reader.Go(func() {
-		for !stopped.Load() {
-			if s := l.Snapshot(); s.InProgress > goroutines*(batch+uint64(rounds)) {
-				t.Errorf("negative: %+v", s)
-				return
-			}
+		calls.Wait()
+		stopped.Store(true)
+		reader.Wait()
+		quarter := uint64(goroutines * rounds / 4)
+		if s, want := l.Snapshot(), (LoadSnapshot{Issued: 3 * quarter, OK: quarter, Failed: quarter}); s != want || b.InFlight() != 0 {
+			t.Errorf("striped %v: at rest %+v and %d in flight, want %+v and 0", striped, s, b.InFlight(), want)
 		}
-	})
-	calls.Wait()
-	stopped.Store(true)
-	reader.Wait()
-	if s := l.Snapshot(); s.InProgress != 0 || s.Issued != uint64(goroutines*rounds*3/4) {
-		t.Errorf("at rest: %+v, want %d issued", s, goroutines*rounds*3/4)
 	}
 }
 

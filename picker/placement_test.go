@@ -63,8 +63,7 @@ func TestRingTakesOver(t *testing.T) {
 		first := of(w.build(t))
 
 		w.flat(0)[0].Connectivity = TransientFailure
-		w.states[0].Version++
-		second := of(w.build(t))
+		second := of(w.rebuild(t))
 		if second.placement != first.placement {
 			t.Errorf("kind %d: a connection that failed costs a placement", kind)
 		}
@@ -121,8 +120,7 @@ func TestRingTakesOver(t *testing.T) {
 	}
 }
 
-// T-SEC-2, T-RING-5: rings stay below the cap, and an order of sizes that the cap
-// would hide is an error.
+// T-SEC-2, T-RING-5: rings stay below the cap.
 func TestRingCap(t *testing.T) {
 	for _, test := range []struct {
 		cap, minSize, maxSize uint64
@@ -134,23 +132,6 @@ func TestRingCap(t *testing.T) {
 		w.env.RingCap = test.cap
 		if got := w.build(t).clusters.At(0).groups[0].hashing.ring.Len(); got != test.want {
 			t.Errorf("cap %d, sizes %d to %d: a ring of %d entries, want %d", test.cap, test.minSize, test.maxSize, got, test.want)
-		}
-	}
-	for _, test := range []struct {
-		policy Policy
-		want   string
-	}{
-		{Policy{Kind: PolicyRingHash, Ring: &RingPolicy{MinSize: 9000, MaxSize: 8000}}, "minimum size 9000 exceeds maximum size 8000"},
-		{Policy{Kind: PolicyRingHash, Ring: &RingPolicy{MaxSize: 8000}}, "minimum ring size is 0"},
-		{Policy{Kind: PolicyRingHash}, "policy ring_hash has no parameters"},
-		{Policy{Kind: PolicyMaglev}, "policy maglev has no parameters"},
-		{Policy{Kind: PolicyMaglev, Ring: &RingPolicy{MinSize: 100}}, "size 100 is not prime"},
-		{Policy{Kind: PolicyRingHash, Ring: &RingPolicy{MinSize: 1, MaxSize: 1, RequestHeader: "x-bin"}}, `request header "x-bin" is binary`},
-	} {
-		w := newWorld(zone("a", 1, endpoints(0, 1)))
-		w.leaf(0).Policy = test.policy
-		if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%+v: error %v, want one with %q", test.policy, err, test.want)
 		}
 	}
 }
@@ -236,21 +217,6 @@ func TestBalance(t *testing.T) {
 		}
 		if w.breakers[0].InFlight() != 0 {
 			t.Errorf("kind %d: %d RPCs are in flight at the end", kind, w.breakers[0].InFlight())
-		}
-	}
-}
-
-// Only READY hosts take the overflow.
-func TestBalanceStates(t *testing.T) {
-	w, hash, _ := ringWorld(PolicyRingHash, RingPolicy{MinSize: 64, MaxSize: 64, BalanceFactor: 100}, zone("a", 1, endpoints(0, 1, 1, 1, 1)))
-	for i, state := range []Connectivity{Idle, Connecting, TransientFailure} {
-		w.flat(0)[i].Connectivity = state
-	}
-	s, rng := w.build(t), newRand(1)
-	for range 1000 {
-		*hash = rng.Uint64()
-		if got := s.Pick(bg, "/s/m", 0); got.Outcome == Picked && got.Index != 3 {
-			t.Fatalf("picked endpoint %d, want the one that is READY", got.Index)
 		}
 	}
 }

@@ -28,10 +28,7 @@ func prequalWorld(t *testing.T, policy Policy, localities ...Locality) (*world, 
 	w := newWorld(localities...)
 	w.leaf(0).Policy = policy
 	w.leaf(0).MaxRequests = math.MaxUint32
-	w.renew(0)
-	for _, e := range w.flat(0) {
-		e.Connectivity = Ready
-	}
+	w.ready()
 	w.build(t)
 	return w, adopt(t, w, 0)
 }
@@ -302,8 +299,7 @@ func TestPoolFollows(t *testing.T) {
 	before, _, _ := pool.Stats()
 	list[0].Connectivity = TransientFailure
 	list[3].Connectivity = TransientFailure
-	w.states[0].Version++
-	w.build(t)
+	w.rebuild(t)
 	if g := w.snapshot.ProbeGroups(0); len(g) != 1 || g[0].Pool != pool || g[0].Len() != 2 {
 		t.Fatalf("the new form has groups %v", g)
 	}
@@ -438,11 +434,8 @@ func BenchmarkPrequal(b *testing.B) {
 	w := benchWorld(1, 30, 0, false)
 	w.leaf(0).Policy = prequal()
 	w.leaf(0).Policy.Prequal.RemovePerRPC = 0
-	w.renew(0)
+	w.ready()
 	list := w.flat(0)
-	for _, e := range list {
-		e.Connectivity = Ready
-	}
 	s := w.build(b)
 	pool := s.ProbeGroups(0)[0].Pool
 	s.ProbeGroups(0)[0].Adopt(0)

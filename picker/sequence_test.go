@@ -11,42 +11,13 @@ import (
 	"github.com/xdslb/xdslb/bench/kit"
 )
 
-// A flat policy picks from the endpoints of all localities by their own weights,
-// in one sequence (A52: without wrr_locality there is no locality to draw), and
-// counts each RPC where its endpoint is (T-LRS-5).
-func TestFlat(t *testing.T) {
-	w := newWorld(zone("a", 100, endpoints(0, 1)), zone("b", 1, endpoints(1, 2, 4)))
-	w.leaf(0).Policy.Flat = true
-	s := w.build(t)
-	if got, want := picks(t, s, 14), "cbccabccbccabc"; got != want {
-		t.Errorf("picks %s, want %s", got, want)
-	}
-	if s.NeedsRandom() {
-		t.Error("one layer takes a random word")
-	}
-	for i, want := range []uint64{2, 12} {
-		if got := w.states[0].Localities[i].Load.Snapshot(); got.Issued != want || got.InProgress != want {
-			t.Errorf("locality %d counted %+v, want %d", i, got, want)
-		}
-	}
-	for _, e := range w.flat(0) {
-		e.Connectivity = Connecting
-	}
-	w.flat(0)[1].Connectivity = Ready
-	w.renew(0)
-	if got, want := picks(t, w.build(t), 3), "bbb"; got != want {
-		t.Errorf("with one endpoint READY picks %s, want %s", got, want)
-	}
-}
-
 // The place in a flat sequence outlasts snapshots, old and new ones draw from the
 // same, and weights may change meanwhile (D2, D9).
 func TestFlatKeepsPlace(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1, 1)), zone("b", 1, endpoints(2, 1, 1)))
 	w.leaf(0).Policy.Flat = true
 	old := w.build(t)
-	w.states[0].Version++
-	s := w.build(t)
+	s := w.rebuild(t)
 	got := ""
 	for i := range 8 {
 		got += picks(t, []*Snapshot{old, s}[i%2], 1)
@@ -59,38 +30,15 @@ func TestFlatKeepsPlace(t *testing.T) {
 	for _, e := range w.flat(0) {
 		e.Connectivity = Connecting
 	}
-	w.states[0].Version++
-	w.build(t) // nothing to pick, for a while
+	w.rebuild(t) // nothing to pick, for a while
 	for _, e := range w.flat(0) {
 		e.Connectivity = Ready
 	}
-	w.states[0].Version++
-	w.build(t)
+	w.rebuild(t)
 	if got, want := w.snapshot.clusters.At(0).cursor.issued.Load(), uint64(11); got != want {
 		t.Errorf("the count is %d after an interruption, want %d", got, want)
 	}
 
-	w = newWorld(zone("a", 1, endpoints(0, 1)), zone("b", 1, endpoints(1, 2, 4)))
-	w.leaf(0).Policy.Flat = true
-	picks(t, w.build(t), 10)
-	w.reweigh(0, 2)
-	w.states[0].Version++
-	if got, want := picks(t, w.build(t), 6), "ccabcc"; got != want {
-		t.Errorf("after a change of weights picks %s, want %s (TestBuildKeepsPlace)", got, want)
-	}
-}
-
-// A layer of one locality is that locality, and pays for one count only.
-func TestFlatOneLocality(t *testing.T) {
-	w := newWorld(zone("a", 1, endpoints(0, 1, 2, 4)))
-	w.leaf(0).Policy.Flat = true
-	s := w.build(t)
-	if got, want := picks(t, s, 7), "cbccabc"; got != want {
-		t.Errorf("picks %s, want %s", got, want)
-	}
-	if got := w.states[0].Localities[0].Load.Snapshot().Issued; got != 7 || s.clusters.At(0).cursor.issued.Load() != 0 {
-		t.Errorf("%d RPCs were counted, want 7, and %d twice", got, s.clusters.At(0).cursor.issued.Load())
-	}
 }
 
 // The place of a sequence is a count, so one that is counted elsewhere is another
@@ -133,8 +81,7 @@ func TestFlatAllocs(t *testing.T) {
 		w := newWorld(localities...)
 		w.leaf(0).Policy.Flat = true
 		return testing.AllocsPerRun(10, func() {
-			w.states[0].Version++
-			w.build(t)
+			w.rebuild(t)
 		})
 	}
 	if few, many := build(3), build(200); many > few+5 {
@@ -183,8 +130,7 @@ func TestPickFirst(t *testing.T) {
 			for i, s := range states {
 				list[i].Connectivity = s
 			}
-			w.states[0].Version++
-			if got := picks(t, w.build(t), 3); got != want {
+			if got := picks(t, w.rebuild(t), 3); got != want {
 				t.Errorf("flat %t, states %v: picks %s, want %s", flat, states, got, want)
 			}
 		}
@@ -199,8 +145,7 @@ func TestPickFirst(t *testing.T) {
 			t.Errorf("flat %t: %d RPCs were counted at the endpoint's locality", flat, got)
 		}
 		list[3].Connectivity = Connecting
-		w.states[0].Version++
-		if got := w.build(t).Pick(bg, "/s/m", 0); got != (Result{Outcome: Queue}) {
+		if got := w.rebuild(t).Pick(bg, "/s/m", 0); got != (Result{Outcome: Queue}) {
 			t.Errorf("flat %t: %+v with nothing READY, want Queue", flat, got)
 		}
 	}

@@ -108,7 +108,7 @@ func TestLeastLatencyExplores(t *testing.T) {
 }
 
 // TestLeastLatencyNewEndpoint: a new endpoint gets about the share of those that are as fast, at any rate of RPCs,
-// although another one is slow, to which only RPCs that explore go.
+// although another one is slow, to which only RPCs that explore go (T-LL-2).
 func TestLeastLatencyNewEndpoint(t *testing.T) {
 	for _, every := range []time.Duration{2 * time.Millisecond, 12 * time.Millisecond, 100 * time.Millisecond} {
 		for _, slow := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond, time.Second} {
@@ -142,11 +142,8 @@ func TestPushBack(t *testing.T) {
 				w := latencyWorld(zone("a", 1, endpoints(0, ones(n)...)))
 				policy.Flat = true
 				w.leaf(0).Policy = policy
-				w.renew(0)
+				w.ready()
 				list := w.flat(0)
-				for _, e := range list {
-					e.Connectivity = Ready
-				}
 				w.build(t)
 				takes := func(int32) time.Duration { return 10 * time.Millisecond }
 				w.playEvery(t, 5*time.Millisecond, 5*time.Second, takes)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,10 +62,7 @@ func newPair(t *testing.T, policy Policy, weights [2]uint32, zones bool) *pair {
 	w.env.Now = int64(pairAge)
 	w.env.RequestHash = func(context.Context) (uint64, bool) { return p.hash, p.hash != 0 }
 	w.leaf(0).Policy, w.leaf(0).MaxRequests = policy, math.MaxUint32
-	w.renew(0)
-	for _, e := range w.flat(0) {
-		e.Connectivity = Ready
-	}
+	w.ready()
 	return p
 }
 
@@ -302,8 +300,7 @@ func TestEjected(t *testing.T) {
 		w.renew(0)
 		rng := newRand(1)
 		outcomes := func() (seen [Delegate + 1]int, picked [4]int) {
-			w.states[0].Version++
-			s := w.build(t)
+			s := w.rebuild(t)
 			for range 200 {
 				got := s.Pick(bg, "/s/m", rng.Uint64())
 				seen[got.Outcome]++
@@ -334,4 +331,88 @@ func TestEjected(t *testing.T) {
 			t.Errorf("outcomes %v with all ejected but one that is CONNECTING, want Queue", seen)
 		}
 	})
+}
+
+// A policy whose parameters, weights or endpoints do not fit is an error of its cluster, which says what is wrong
+// (T-ZONE-5).
+func TestPolicyErrors(t *testing.T) {
+	least := Policy{Kind: PolicyLeastRequest, Least: &LeastRequest{Choices: 2}}
+	to := func(p Policy) func(*world) {
+		return func(w *world) { w.leaf(0).Policy = p }
+	}
+	start := func(window time.Duration, aggression, percent float64) Policy {
+		return Policy{SlowStart: &SlowStart{window, aggression, percent}}
+	}
+	for _, test := range []struct {
+		policy Policy
+		change func(*world) // before the build
+		want   string
+	}{
+		{least, func(w *world) { w.reweigh(0, 0); w.reweigh(1, 0) }, "none of 2 weights is above 0"},
+		{Policy{Kind: PolicyLeastRequest}, nil, "policy least_request has no parameters"},
+		{Policy{Kind: PolicyLeastLatency}, nil, "policy least_latency has no parameters"},
+		{Policy{Kind: PolicyLeastLatency, Latency: &LeastLatency{}}, nil, "decay of 0s is not above 0"},
+		{latencyPolicy, func(w *world) {
+			w.flat(0)[1].Bind(NewTimedBinding(w.states[0].Localities[0].Load, w.breakers[0], NewExactClock(func() int64 { return 1 })))
+		}, "different clocks"},
+
+		// The end of an RPC must mean the same as its beginning.
+		{least, to(Policy{}), "counts RPCs in flight: true, want false for its policy"},
+		{Policy{}, to(least), "counts RPCs in flight: false, want true for its policy"},
+		{latencyPolicy, to(Policy{}), "times RPCs: true, want false for its policy"},
+		{Policy{}, to(latencyPolicy), "times RPCs: false, want true for its policy"},
+
+		{start(0, 1, 10), nil, "window 0s is not positive"},
+		{start(1, 0, 10), nil, "aggression 0 is not positive"},
+		{start(1, math.NaN(), 10), nil, "aggression NaN is not positive"},
+		{start(1, 1, -1), nil, "minimum weight -1 % is not within"},
+		{start(1, 1, math.NaN()), nil, "minimum weight NaN % is not within"},
+
+		{Policy{Kind: PolicyRingHash, Ring: &RingPolicy{MinSize: 9000, MaxSize: 8000}}, nil, "minimum size 9000 exceeds maximum size 8000"},
+		{Policy{Kind: PolicyRingHash, Ring: &RingPolicy{MaxSize: 8000}}, nil, "minimum ring size is 0"},
+		{Policy{Kind: PolicyRingHash}, nil, "policy ring_hash has no parameters"},
+		{Policy{Kind: PolicyMaglev}, nil, "policy maglev has no parameters"},
+		{Policy{Kind: PolicyMaglev, Ring: &RingPolicy{MinSize: 100}}, nil, "size 100 is not prime"},
+		{Policy{Kind: PolicyRingHash, Ring: &RingPolicy{MinSize: 1, MaxSize: 1, RequestHeader: "x-bin"}}, nil, `request header "x-bin" is binary`},
+
+		{Policy{Kind: PolicyRingHash, Ring: &RingPolicy{MinSize: 1, MaxSize: 2}, ZoneAware: &ZoneAware{}}, nil, "zone"},
+		{Policy{Kind: PolicyCustom, Custom: &CustomPolicy{}, ZoneAware: &ZoneAware{}}, nil, "zone"},
+		{Policy{ZoneAware: &ZoneAware{Enabled: 1.1}}, nil, "1.1"},
+		{Policy{ZoneAware: &ZoneAware{Enabled: -1}}, nil, "-1"},
+		{Policy{ZoneAware: &ZoneAware{Enabled: math.NaN()}}, nil, "NaN"},
+	} {
+		w := newWorld(zone("a", 1, endpoints(0, 1, 1)))
+		w.leaf(0).Policy = test.policy
+		w.ready()
+		if test.change != nil {
+			test.change(w)
+		}
+		if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("policy %+v: error %v, want one with %q", test.policy, err, test.want)
+		}
+	}
+}
+
+// Picks and the ends of RPCs do not allocate, with zone-aware routing or without.
+func TestPolicyAllocs(t *testing.T) {
+	for _, policy := range append(policies, Policy{Kind: PolicyRandom}) {
+		for _, zones := range []bool{false, true} {
+			w := zonedWorld(policy, ZoneAware{Enabled: 1}, zone("a", 1, endpoints(0, 1, 2)), zone("b", 1, endpoints(10, 1, 3)))
+			if w.leaf(0).Policy.SlowStart = nil; !zones {
+				w.leaf(0).Policy.ZoneAware = nil
+			} else if !policy.Kind.Traits().Zones {
+				continue
+			}
+			s, list, rng := w.build(t), w.flat(0), newRand(1)
+			kit.Must(t, s.ClusterErr(0))
+			if n := testing.AllocsPerRun(1000, func() {
+				w.time += 100 * time.Microsecond
+				if got := s.Pick(bg, "/s/m", rng.Uint64()); got.Outcome == Picked {
+					list[got.Index].FinishTimed(CallOK)
+				}
+			}); n != 0 {
+				t.Errorf("policy %s, zone-aware %t: a pick and its end allocate %v times", policy.Kind.Traits().Name, zones, n)
+			}
+		}
+	}
 }

@@ -102,6 +102,21 @@ func (w *world) renew(i int) {
 	}
 }
 
+// ready is renew of the first cluster, and makes all its endpoints READY.
+func (w *world) ready() {
+	w.renew(0)
+	for _, e := range w.flat(0) {
+		e.Connectivity = Ready
+	}
+}
+
+// rebuild builds after a change of the first cluster's state.
+func (w *world) rebuild(t testing.TB) *Snapshot {
+	t.Helper()
+	w.states[0].Version++
+	return w.build(t)
+}
+
 // flat returns the endpoints that picks of cluster i index.
 func (w *world) flat(i int) (list []*EndpointState) {
 	for _, l := range w.states[i].Localities {

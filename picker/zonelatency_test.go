@@ -23,10 +23,7 @@ func zonedWorld(policy Policy, z ZoneAware, localities ...Locality) *world {
 	for i := range localities {
 		l.Origin.Fleet = append(l.Origin.Fleet, ZoneSize{localities[i].ID, 1, 1})
 	}
-	w.renew(0)
-	for _, e := range w.flat(0) {
-		e.Connectivity = Ready
-	}
+	w.ready()
 	return w
 }
 
@@ -190,8 +187,7 @@ func TestLeavesZoneConcurrent(t *testing.T) {
 	w.clock.source = func() int64 { return now.Add(int64(time.Millisecond)) }
 	var group sync.WaitGroup
 	for k := range uint64(4) {
-		w.states[0].Version++
-		s, rng := w.build(t), newRand(k)
+		s, rng := w.rebuild(t), newRand(k)
 		group.Go(func() {
 			for range 2000 {
 				list[s.Pick(bg, "/s/m", rng.Uint64()).Index].FinishTimed(CallOK)
@@ -201,17 +197,6 @@ func TestLeavesZoneConcurrent(t *testing.T) {
 	group.Wait()
 	if n := w.breakers[0].InFlight(); n != 0 {
 		t.Errorf("%d RPCs are in flight in the end", n)
-	}
-}
-
-// Picks of zone-aware policies do not allocate.
-func TestLeavesZoneAllocs(t *testing.T) {
-	for _, policy := range []Policy{{Kind: PolicyEDF}, latencyPolicy, prequal()} {
-		w := zonedWorld(policy, ZoneAware{Enabled: 1}, zone("a", 1, endpoints(0, 1, 1)), zone("b", 1, endpoints(10, 1, 1)))
-		s, rng := w.build(t), newRand(1)
-		if n := testing.AllocsPerRun(100, func() { s.Pick(bg, "/s/m", rng.Uint64()) }); n != 0 {
-			t.Errorf("%s: a pick allocates %v times", policy.Kind.Traits().Name, n)
-		}
 	}
 }
 
