@@ -83,22 +83,9 @@ type question struct {
 
 func (q *question) register(fs *flag.FlagSet) {
 	q.bootstrapFlag.register(fs)
-	q.registerStates(fs)
 	q.headers = metadata.MD{}
 	fs.StringVar(&q.resources, "f", "", "`file` with resources, as printed by dump, or - for standard input (default: the control plane)")
 	fs.DurationVar(&q.timeout, "timeout", 10*time.Second, "time to wait for the control plane")
-	fs.Func("H", "`header` k=v of the RPC; may be repeated", func(s string) error {
-		k, v, ok := strings.Cut(s, "=")
-		if !ok || k == "" {
-			return errors.New("want k=v")
-		}
-		q.headers.Append(k, v)
-		return nil
-	})
-}
-
-// registerStates registers the flag with the states of endpoints.
-func (q *question) registerStates(fs *flag.FlagSet) {
 	q.states = map[netip.AddrPort]connectivity.State{}
 	fs.Func("down", "`address` of an endpoint that is assumed to be unreachable; may be repeated", func(s string) error {
 		a, ok := picker.ParseAddr(s)
@@ -106,6 +93,14 @@ func (q *question) registerStates(fs *flag.FlagSet) {
 			return errors.New("want ADDRESS:PORT")
 		}
 		q.states[a] = connectivity.TransientFailure
+		return nil
+	})
+	fs.Func("H", "`header` k=v of the RPC; may be repeated", func(s string) error {
+		k, v, ok := strings.Cut(s, "=")
+		if !ok || k == "" {
+			return errors.New("want k=v")
+		}
+		q.headers.Append(k, v)
 		return nil
 	})
 }

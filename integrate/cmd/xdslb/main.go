@@ -9,7 +9,6 @@
 //	xdslb attach ADDR [TARGET]      show the channels of a running process
 //	xdslb explain TARGET METHOD     show where an RPC would go, and why
 //	xdslb dump TARGET               print the resources of a target as JSON
-//	xdslb diff A B -target TARGET   compare the effect of two files of resources
 //	xdslb version                   print the versions of xdslb, gRPC and Go
 //	xdslb help [COMMAND]
 //
@@ -37,7 +36,7 @@
 //	flags.go       flags that commands share
 //	fetch.go       dump: resources of a control plane, without connections to endpoints
 //	remote.go      the status of a running process, by its debug page, with TLS
-//	new.go, check.go, attach.go, explain.go, diff.go   commands; help and version are in main.go
+//	new.go, check.go, attach.go, explain.go   commands; help and version are in main.go
 package main
 
 import (
@@ -88,7 +87,7 @@ type command struct {
 }
 
 // commands are the commands in the order of help.
-var commands = []command{newCommand, checkCommand, attachCommand, explainCommand, dumpCommand, diffCommand, versionCommand}
+var commands = []command{newCommand, checkCommand, attachCommand, explainCommand, dumpCommand, versionCommand}
 
 // usageError is an error in the arguments.
 type usageError string

@@ -90,12 +90,9 @@ func TestGolden(t *testing.T) {
 		{"help", 0, []string{"help"}},
 		{"help-explain", 0, []string{"explain", "-h"}},
 		{"explain", 1, []string{"explain", "shop", "/shop.Cart/Add", "-f", file, "-H", "x-user=bob", "-down", "10.0.0.1:80"}},
-		{"diff", 1, []string{"diff", file, "testdata/after.json", "-target", "xds:///shop"}},
-		{"diff-json", 1, []string{"diff", "-o", "json", "-target", "shop", file, "testdata/after.json"}},
 		{"compare", 0, []string{"check", "shop", "-f", "testdata/compare.json"}},
 		{"compare-json", 0, []string{"check", "shop", "-f", "testdata/compare.json", "-o", "json"}},
 		{"compare-nothing", 0, []string{"check", "-f", "testdata/after.json", "shop", "-overlay", ""}},
-		{"diff-nothing", 0, []string{"diff", "-target=shop", "--", file, file}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -128,7 +125,6 @@ func TestUsage(t *testing.T) {
 		{[]string{"dump", "shop", "-o", "xml"}, "want text or json"},
 		{[]string{"explain", "shop", "/m", "-down", "name"}, "-down"},
 		{[]string{"check", "-nothing"}, "-nothing"},
-		{[]string{"diff", file, file}, "missing flag: -target"},
 		{[]string{"attach", "x", "-interval", "0s"}, "-interval"},
 	} {
 		wantCall(t, exitUsage, row.args, row.want)
@@ -250,7 +246,6 @@ func TestControlPlane(t *testing.T) {
 	if a, b := afterFirstLine(asked.out), afterFirstLine(read.out); a != b {
 		t.Errorf("by the control plane:\n%s\nby its dump:\n%s", a, b)
 	}
-	wantCall(t, exitOK, []string{"diff", saved, saved, "-target", "orders"}, "no difference", "2 kept, 0 closed, 0 opened")
 
 	s := wantCall(t, exitFinding, []string{"dump", "nothing", "-timeout", "300ms"})
 	if !strings.Contains(s.out, "nothing") || !strings.Contains(s.errors, `Listener resource "nothing"`) {

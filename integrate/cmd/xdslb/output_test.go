@@ -88,7 +88,7 @@ func (f *full) Write(p []byte) (int, error) {
 // TestDiskFull: results that cannot be written completely are reported as an error, in text and in
 // JSON.
 func TestDiskFull(t *testing.T) {
-	for _, args := range [][]string{{"help"}, {"diff", "-target=shop", file, file}, {"explain", "shop", "/a/b", "-f", file}, {"explain", "shop", "/a/b", "-f", file, "-o", "json"}} {
+	for _, args := range [][]string{{"help"}, {"explain", "shop", "/a/b", "-f", file}, {"explain", "shop", "/a/b", "-f", file, "-o", "json"}} {
 		var said bytes.Buffer
 		room := full(10)
 		e := &env{ctx: t.Context(), stdout: &room, stderr: &said, now: time.Now}
