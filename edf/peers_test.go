@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"testing"
 )
 
 // The peers are common implementations for comparison in benchmarks.
@@ -99,22 +98,3 @@ type roundRobin struct {
 }
 
 func (r *roundRobin) Next() int { return int((r.counter.Add(1) - 1) % r.n) }
-
-// Peers that do not do their job are easily beaten: they must give shares by weight as well.
-func TestPeers(t *testing.T) {
-	weights := []uint32{10, 20, 40, 5, 1}
-	for name, next := range map[string]func() int{
-		"mutexheap": newMutexHeap(weights).Next,
-		"stride":    newStride(weights).Next,
-	} {
-		got := make([]int, len(weights))
-		for range 76_000 {
-			got[next()]++
-		}
-		for i, w := range weights {
-			if want := 1000 * int(w); got[i] < want*99/100 || got[i] > want*101/100 {
-				t.Errorf("%s picked %d %d times, want %d", name, i, got[i], want)
-			}
-		}
-	}
-}

@@ -216,21 +216,6 @@ func TestWideSequenceRepeats(t *testing.T) {
 	}
 }
 
-func TestSeekFar(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 1))
-	for _, weights := range randomSets(scaled(500), 30) {
-		h, err := Config{Weights: weights}.queue()
-		kit.Must(t, err)
-		n := r.Uint64()
-		o := slow.NewEDF(weights)
-		o.Skip(n % h.total.period())
-		h.seek(n)
-		if got, want := take(h.next, 50), o.Take(50); !slices.Equal(got, want) {
-			t.Fatalf("weights %v: after Seek(%d) got %v, want %v", weights, n, got, want)
-		}
-	}
-}
-
 // EDF-2: at the end of a period shares are exact, and on the way no endpoint falls a whole
 // pick behind, nor gets further ahead than n*weight/sum.
 func TestQuotas(t *testing.T) {
@@ -252,44 +237,6 @@ func TestQuotas(t *testing.T) {
 					t.Fatalf("weights %v: %d has had %d picks in a period of %d", weights, i, picks[i], n)
 				}
 			}
-		}
-	}
-}
-
-func TestPeriod(t *testing.T) {
-	for _, test := range []struct {
-		weights []uint32
-		want    uint64
-	}{
-		{[]uint32{1}, 1},
-		{[]uint32{1 << 31}, 1},
-		{[]uint32{6, 0, 10}, 8},
-		{[]uint32{0, 7, 7, 7}, 3},
-		{[]uint32{1<<32 - 2, 1}, 1<<32 - 1},
-	} {
-		h, err := Config{Weights: test.weights}.queue()
-		kit.Must(t, err)
-		s, err := Config{Weights: test.weights}.Schedule()
-		kit.Must(t, err)
-		if h.total.period() != test.want || s.period() != test.want {
-			t.Errorf("weights %v: period %d and %d, want %d", test.weights, h.total.period(), s.period(), test.want)
-		}
-	}
-}
-
-func TestByWeight(t *testing.T) {
-	for _, weights := range randomSets(scaled(1000), 300) {
-		total, err := Config{Weights: weights}.totals()
-		kit.Must(t, err)
-		var want []uint64
-		for i, w := range weights {
-			if w > 0 {
-				want = append(want, uint64(w)/total.gcd<<32+uint64(i))
-			}
-		}
-		slices.Sort(want)
-		if got := byWeight(weights, total); !slices.Equal(got, want) {
-			t.Fatalf("weights %v: got %#x, want %#x", weights, got, want)
 		}
 	}
 }

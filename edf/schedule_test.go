@@ -49,17 +49,12 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// EDF-13: equal weights are round robin, and take no memory.
+// EDF-13: equal weights take no memory.
 func TestEqualWeights(t *testing.T) {
 	s, err := Config{Weights: slices.Repeat([]uint32{1 << 20}, 1000), Start: 998}.Schedule()
 	kit.Must(t, err)
-	if s.buffer != nil {
-		t.Error("equal weights have a buffer")
-	}
-	for k := range 3000 {
-		if got, want := s.At(uint64(k)), (998+k)%1000; got != want {
-			t.Fatalf("pick %d is %d, want %d", k, got, want)
-		}
+	if got := take(draw(s).next, 4); s.buffer != nil || !slices.Equal(got, []int{998, 999, 0, 1}) {
+		t.Errorf("1000 equal weights from 998 on: picks %v with a buffer: %v, want [998 999 0 1] without", got, s.buffer != nil)
 	}
 }
 
@@ -339,26 +334,51 @@ func oneGoroutine(t *testing.T) {
 
 func TestInvalidWeights(t *testing.T) {
 	for _, test := range []struct {
-		name    string
 		weights []uint32
 		want    string
 	}{
-		{"nil", nil, "edf: weights: none of 0 is above zero"},
-		{"zeros", make([]uint32, 3), "edf: weights: none of 3 is above zero"},
-		{"sum", []uint32{1 << 31, 1 << 31}, "edf: weights: sum 4294967296 is more than 4294967295"},
-		{"large sum", slices.Repeat([]uint32{1<<32 - 1}, 5), "edf: weights: sum 21474836475 is more than 4294967295"},
-		{"endpoints", make([]uint32, 1<<24+1), "edf: weights: 16777217 endpoints, more than 16777216"},
+		{nil, "none of 0 is above zero"},
+		{make([]uint32, 3), "none of 3 is above zero"},
+		{[]uint32{1 << 31, 1 << 31}, "sum 4294967296 is more than 4294967295"},
+		{slices.Repeat([]uint32{1<<32 - 1}, 5), "sum 21474836475 is more than 4294967295"},
+		{make([]uint32, 1<<24+1), "16777217 endpoints, more than 16777216"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			h, err := Config{Weights: test.weights}.queue()
-			if h != nil || err == nil || err.Error() != test.want {
-				t.Errorf("queue = %v, %v, want error %q", h, err, test.want)
+		if s, err := (Config{Weights: test.weights}).Schedule(); s != nil || err == nil || err.Error() != "edf: weights: "+test.want {
+			t.Errorf("Schedule of %d weights = %v, %v, want error %q", len(test.weights), s, err, test.want)
+		}
+	}
+}
+
+// Invalid changes leave the Schedule usable.
+func TestReweighErrors(t *testing.T) {
+	for _, weights := range [][]uint32{{3, 4, 1}, {5, 5, 5}} {
+		s, err := Config{Weights: weights}.Schedule()
+		kit.Must(t, err)
+		for _, test := range []struct {
+			weights []uint32
+			want    string
+		}{
+			{[]uint32{1, 2}, "edf: weights: 2 endpoints, want 3 as before"},
+			{nil, "edf: weights: 0 endpoints, want 3 as before"},
+			{[]uint32{0, 0, 0}, "none of 3 is above zero"},
+		} {
+			if next, err := s.Reweigh(test.weights, 0); next != nil || err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Reweigh(%v) of %v = %v, %v, want error %q", test.weights, weights, next, err, test.want)
 			}
-			s, err := Config{Weights: test.weights}.Schedule()
-			if s != nil || err == nil || err.Error() != test.want {
-				t.Errorf("Schedule = %v, %v, want error %q", s, err, test.want)
+		}
+		for want, changes := range map[string][]Change{
+			"endpoint 3 is out of range of 3":  {{0, 1}, {3, 1}},
+			"endpoint -1 is out of range of 3": {{-1, 1}},
+			"none of 3 is above zero":          {{0, 0}, {1, 0}, {2, 0}},
+			" is more than 4294967295":         {{0, 1 << 31}, {1, 1 << 31}},
+		} {
+			if next, err := s.ReweighSome(changes, 0); next != nil || err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("ReweighSome(%v) of %v = %v, %v, want error %q", changes, weights, next, err, want)
 			}
-		})
+		}
+		if got, want := take(draw(s).next, 6), slow.NewEDF(weights).Take(6); !slices.Equal(got, want) {
+			t.Errorf("after invalid changes of %v: picks %v, want %v", weights, got, want)
+		}
 	}
 }
 
@@ -370,26 +390,5 @@ func TestLargestWeights(t *testing.T) {
 				t.Errorf("weights %v: got %v, want %v", weights, got, want)
 			}
 		})
-	}
-}
-
-func TestReweighRejects(t *testing.T) {
-	weights := []uint32{3, 2, 1}
-	s, _ := Config{Weights: weights}.Schedule()
-	for _, test := range []struct {
-		weights []uint32
-		want    string
-	}{
-		{[]uint32{1, 2}, "edf: weights: 2 endpoints, want 3 as before"},
-		{nil, "edf: weights: 0 endpoints, want 3 as before"},
-		{[]uint32{0, 0, 0}, "none of 3 is above zero"},
-	} {
-		if next, err := s.Reweigh(test.weights, 0); next != nil || err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("Reweigh(%v) = %v, %v, want error %q", test.weights, next, err, test.want)
-		}
-	}
-	// The old one remains usable.
-	if got, want := take(draw(s).next, 6), slow.NewEDF(weights).Take(6); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
 	}
 }
