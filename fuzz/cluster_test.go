@@ -23,7 +23,6 @@ import (
 	ringv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	roundv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	localityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -44,13 +43,7 @@ func clusterSeeds() []*clusterv3.Cluster {
 		c.LoadBalancingPolicy = list
 		return c
 	}
-	of := func(text string) *clusterv3.Cluster {
-		m := new(clusterv3.Cluster)
-		if err := protojson.Unmarshal([]byte(text), m); err != nil {
-			panic(err)
-		}
-		return m
-	}
+	of := func(text string) *clusterv3.Cluster { return ofJSON(new(clusterv3.Cluster), text) }
 	const host = `"loadAssignment": {"endpoints": [{"lbEndpoints": [{"endpoint": {"address": {"socketAddress": {"address": "h.example", "portValue": 80}}}}]}]}`
 	const eds = `"type": "EDS", "edsClusterConfig": {"serviceName": "s", "edsConfig": {"self": {}}}`
 	deep := oneOf(new(roundv3.RoundRobin))
@@ -103,7 +96,7 @@ func wrap(m proto.Message) *anypb.Any {
 	return a
 }
 
-// FuzzCluster takes a CDS resource through decoding to picks by its policy.
+// FuzzCluster: T-XDS-19. It takes a CDS resource through decoding to picks by its policy.
 func FuzzCluster(f *testing.F) {
 	for _, m := range clusterSeeds() {
 		f.Add(encode(f, m))

@@ -15,7 +15,6 @@
 // The targets use packages from outside, as their users do:
 //
 //	bytes ── resource.Decode ── picker.Build ── Pick, Match    picks, cluster, listener, routes
-//	bytes ── resource.Unwrap, resource.Name                    unwrap
 //	bytes ── lbpolicy.Registry.OfCluster, Convert              lbpolicy
 //	bytes ── overlay.Parse, Apply ── resource.Decode           overlay
 //	bytes ── a stream ── xds.Client, lrs.Reporter              ads, delta, lrs
@@ -32,7 +31,7 @@
 // # What is elsewhere
 //
 // A target of one package is next to its code, where it shares the oracle and the helpers of the
-// package's tests: xds/resource (endpoints, their updates and TLS), xds/bootstrap, and packages
+// package's tests: xds/resource (endpoints, their updates, names and TLS), xds/bootstrap, and packages
 // balancer, offline and rpc of integrate.
 //
 // # Cost and caveats

@@ -19,10 +19,8 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
@@ -243,14 +241,9 @@ func FuzzOverlaySecurity(f *testing.F) {
 		f.Add(uint64(1), uint64(2), uint8(i), merge)
 		f.Add(uint64(1), uint64(2), uint8(i)|0x80, merge)
 	}
-	aggregate, err := anypb.New(&aggregatev3.ClusterConfig{Clusters: []string{"secure"}})
-	kit.Must(f, err)
-	config, err := anypb.New(&tlsv3.UpstreamTlsContext{Sni: "good.example", CommonTlsContext: &tlsv3.CommonTlsContext{
-		ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
-			CaCertificateProviderInstance: &tlsv3.CertificateProviderPluginInstance{InstanceName: "default"},
-			MatchSubjectAltNames:          []*matcherv3.StringMatcher{{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "good.example"}}},
-		}}}})
-	kit.Must(f, err)
+	const socket = `{"name": "envoy.transport_sockets.tls", "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", "sni": "good.example",
+		"commonTlsContext": {"validationContext": {"caCertificateProviderInstance": {"instanceName": "default"}, "matchSubjectAltNames": [{"exact": "good.example"}]}}}}`
+	const aggregate = `{"name": "c", "clusterType": {"name": "envoy.clusters.aggregate", "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": ["secure"]}}}`
 	decode := func(b []byte) (any, error) {
 		return resource.Decode(resource.ClusterType, b, resource.Options{CertProvider: func(string, resource.CertUse) error { return nil }})
 	}
@@ -258,9 +251,9 @@ func FuzzOverlaySecurity(f *testing.F) {
 		g := &patcher{r: rand.New(rand.NewPCG(a, b))}
 		c := xdstest.Cluster("c", "e")
 		if which&0x80 != 0 {
-			c = &clusterv3.Cluster{Name: "c", ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: aggregate}}}
+			c = ofJSON(new(clusterv3.Cluster), aggregate)
 		} else {
-			c.TransportSocket = &corev3.TransportSocket{Name: "envoy.transport_sockets.tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: config}}
+			c.TransportSocket = ofJSON(new(corev3.TransportSocket), socket)
 		}
 		value := encode(t, c)
 		before, err := decode(value)

@@ -4,23 +4,18 @@
 package fuzz
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/adaptive_concurrency/v3" // in seeds
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/admission_control/v3"    // in seeds
-	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
@@ -30,56 +25,38 @@ import (
 )
 
 // routeSeeds are route configurations, and why each is of interest.
-func routeSeeds() []*routev3.RouteConfiguration {
-	with := func(r *routev3.Route, f func(*routev3.RouteMatch)) *routev3.Route {
-		f(r.Match)
-		return r
+func routeSeeds() (list []*routev3.RouteConfiguration) {
+	to := func(cluster, match string) string {
+		return `{"match": {` + match + `}, "route": {"cluster": "` + cluster + `"}}`
 	}
-	header := func(h *routev3.HeaderMatcher) func(*routev3.RouteMatch) {
-		return func(m *routev3.RouteMatch) { m.Headers = append(m.Headers, h) }
+	header := func(cluster, match string) string { return to(cluster, `"prefix": "", "headers": [{`+match+`}]`) }
+	fraction := func(cluster, n string) string {
+		return to(cluster, `"prefix": "", "runtimeFraction": {"defaultValue": {"numerator": `+n+`}}`)
 	}
-	regex := func(s string) *matcherv3.RegexMatcher { return &matcherv3.RegexMatcher{Regex: s} }
-	fraction := func(n uint32) func(*routev3.RouteMatch) {
-		return func(m *routev3.RouteMatch) {
-			m.RuntimeFraction = &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: n}}
-		}
+	for name, routes := range map[string][]string{
+		"":                 nil,
+		"one":              {to("c", `"prefix": ""`)},
+		"order":            {to("a", `"prefix": "/s/m"`), to("b", `"prefix": "/s/"`), to("c", `"prefix": "/s/m"`), to("d", `"prefix": ""`)},
+		"later but longer": {to("b", `"prefix": "/s/"`), to("a", `"prefix": "/s/m"`)},
+		"split":            {`{"match": {"prefix": "/s/"}, "route": {"weightedClusters": {"clusters": [{"name": "a", "weight": 3}, {"name": "b", "weight": 1}, {"name": "a", "weight": 2}, {"name": "z", "weight": 0}]}}}`},
+		"paths":            {to("a", `"path": "/S/m", "caseSensitive": false`), to("b", `"prefix": "/S", "caseSensitive": false`), to("c", `"safeRegex": {"regex": "/s|/s/m"}`), to("d", `"path": "/s/m"`)}, // T-RC-1
+		"fractions":        {fraction("a", "0"), fraction("b", "50"), fraction("c", "100"), to("d", `"prefix": ""`)},
+		"headers": {
+			header("a", `"name": "X", "exactMatch": "v"`), header("b", `"name": "x", "prefixMatch": "v", "invertMatch": true`), header("c", `"name": "y", "rangeMatch": {"start": -1, "end": 8}`),
+			header("d", `"name": "z", "presentMatch": false`), header("e", `"name": "z-bin", "presentMatch": true`), header("g", `"name": "w", "stringMatch": {"contains": "Kk", "ignoreCase": true}`),
+			header("h", `"name": "v", "safeRegexMatch": {"regex": "a|ab"}`), header("i", `"name": "u", "stringMatch": {"exact": "Kk", "ignoreCase": true}`), header("f", `"name": "content-type", "suffixMatch": "grpc"`),
+		},
+		"no action": {`{"match": {"prefix": "/s"}, "nonForwardingAction": {}}`},
+		"hash":      {`{"match": {"prefix": ""}, "route": {"cluster": "c", "hashPolicy": [{"header": {"headerName": "x"}}]}}`},
+	} {
+		list = append(list, ofJSON(new(routev3.RouteConfiguration), fmt.Sprintf(`{"name": %q, "virtualHosts": [{"domains": ["*"], "routes": [%s]}]}`, name, strings.Join(routes, ", "))))
 	}
-	hosts := xdstest.RouteConfig("hosts", xdstest.Route("", "c"))
+	hosts := xdstest.RouteConfig("hosts", xdstest.Route("", "c")) // every kind of domain (A28)
 	for _, domain := range []string{"a.example.com", "*.example.com", "a.*", "A.EXAMPLE.COM", "*ample.com"} {
 		hosts.VirtualHosts = append(hosts.VirtualHosts, &routev3.VirtualHost{Name: domain, Domains: []string{domain}})
 	}
-	return []*routev3.RouteConfiguration{
-		{},
-		hosts, // every kind of domain (A28)
-		xdstest.RouteConfig("one", xdstest.Route("", "c")),
-		xdstest.RouteConfig("order", xdstest.Route("/s/m", "a"), xdstest.Route("/s/", "b"), xdstest.Route("/s/m", "c"), xdstest.Route("", "d")),
-		xdstest.RouteConfig("later but longer", xdstest.Route("/s/", "b"), xdstest.Route("/s/m", "a")),
-		xdstest.RouteConfig("split", testplane.WeightedRoute("/s/", testplane.Weighted{Cluster: "a", Weight: 3}, testplane.Weighted{Cluster: "b", Weight: 1}, testplane.Weighted{Cluster: "a", Weight: 2}, testplane.Weighted{Cluster: "z"})),
-		xdstest.RouteConfig("paths",
-			with(xdstest.Route("", "a"), func(m *routev3.RouteMatch) {
-				m.PathSpecifier, m.CaseSensitive = &routev3.RouteMatch_Path{Path: "/S/m"}, wrapperspb.Bool(false)
-			}),
-			with(xdstest.Route("/S", "b"), func(m *routev3.RouteMatch) { m.CaseSensitive = wrapperspb.Bool(false) }),
-			with(xdstest.Route("", "c"), func(m *routev3.RouteMatch) {
-				m.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: regex("/s|/s/m")} // whole paths only (T-RC-1)
-			}),
-			with(xdstest.Route("", "d"), func(m *routev3.RouteMatch) { m.PathSpecifier = &routev3.RouteMatch_Path{Path: "/s/m"} })),
-		xdstest.RouteConfig("fractions", with(xdstest.Route("", "a"), fraction(0)), with(xdstest.Route("", "b"), fraction(50)), with(xdstest.Route("", "c"), fraction(100)), xdstest.Route("", "d")),
-		xdstest.RouteConfig("headers",
-			with(xdstest.Route("", "a"), header(&routev3.HeaderMatcher{Name: "X", HeaderMatchSpecifier: &routev3.HeaderMatcher_ExactMatch{ExactMatch: "v"}})),
-			with(xdstest.Route("", "b"), header(&routev3.HeaderMatcher{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_PrefixMatch{PrefixMatch: "v"}, InvertMatch: true})),
-			with(xdstest.Route("", "c"), header(&routev3.HeaderMatcher{Name: "y", HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{RangeMatch: &typev3.Int64Range{Start: -1, End: 8}}})),
-			with(xdstest.Route("", "d"), header(&routev3.HeaderMatcher{Name: "z", HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: false}})),
-			with(xdstest.Route("", "e"), header(&routev3.HeaderMatcher{Name: "z-bin", HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}})),
-			with(xdstest.Route("", "g"), header(&routev3.HeaderMatcher{Name: "w", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
-				MatchPattern: &matcherv3.StringMatcher_Contains{Contains: "Kk"}, IgnoreCase: true}}})),
-			with(xdstest.Route("", "h"), header(&routev3.HeaderMatcher{Name: "v", HeaderMatchSpecifier: &routev3.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: regex("a|ab")}})),
-			with(xdstest.Route("", "i"), header(&routev3.HeaderMatcher{Name: "u", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
-				MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "Kk"}, IgnoreCase: true}}})),
-			with(xdstest.Route("", "f"), header(&routev3.HeaderMatcher{Name: "content-type", HeaderMatchSpecifier: &routev3.HeaderMatcher_SuffixMatch{SuffixMatch: "grpc"}}))),
-		xdstest.RouteConfig("no action", &routev3.Route{Match: xdstest.Route("/s", "").Match, Action: &routev3.Route_NonForwardingAction{NonForwardingAction: new(routev3.NonForwardingAction)}}),
-		xdstest.RouteConfig("hash", testplane.HashHeader(xdstest.Route("", "c"), "x")),
-	}
+	slices.SortFunc(list, func(a, b *routev3.RouteConfiguration) int { return strings.Compare(a.Name, b.Name) })
+	return append(list, hosts)
 }
 
 // FuzzRouteConfig takes an RDS resource through decoding to matches. An RPC has
@@ -272,10 +249,8 @@ func naiveString(m *picker.StringMatch, s string) bool {
 
 // listenerSeeds are listeners, and why each is of interest.
 func listenerSeeds() []*listenerv3.Listener {
-	fault := &hcmv3.HttpFilter{Name: "fault", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: wrap(&faultv3.HTTPFault{
-		Abort: &faultv3.FaultAbort{ErrorType: &faultv3.FaultAbort_HttpStatus{HttpStatus: 503}, Percentage: &typev3.FractionalPercent{Numerator: 5}},
-	})}}
-	unknown := &hcmv3.HttpFilter{Name: "unknown", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: wrap(new(structpb.Struct))}}
+	fault := ofJSON(new(hcmv3.HttpFilter), `{"name": "fault", "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault", "abort": {"httpStatus": 503, "percentage": {"numerator": 5}}}}`)
+	unknown := ofJSON(new(hcmv3.HttpFilter), `{"name": "unknown", "typedConfig": {"@type": "type.googleapis.com/google.protobuf.Struct", "value": {}}}`)
 	optional := proto.CloneOf(unknown)
 	optional.IsOptional = true
 	list := []*listenerv3.Listener{

@@ -70,6 +70,14 @@ func recorded(tb testing.TB, typ resource.Type, suffix, refused string) (list []
 	return list
 }
 
+// ofJSON reads a message from its JSON form.
+func ofJSON[M proto.Message](m M, text string) M {
+	if err := protojson.Unmarshal([]byte(text), m); err != nil {
+		panic(err)
+	}
+	return m
+}
+
 func read(tb testing.TB, file string) []byte {
 	tb.Helper()
 	b, err := os.ReadFile(file)

@@ -5,8 +5,6 @@ package bootstrap
 
 import (
 	"errors"
-	"math/rand/v2"
-	"net/url"
 	"strings"
 	"testing"
 )
@@ -121,25 +119,5 @@ func TestUnknownAuthority(t *testing.T) {
 	var e *parseError
 	if !errors.As(err, &e) || e.Path != "$.authorities" || e.Source != "test" || e.Fix == "" {
 		t.Errorf("ServersFor an unknown authority: %#v", err)
-	}
-}
-
-// Property: encoding is reversible, and leaves only allowed characters.
-func TestPercentEncode(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 2000 {
-		b := make([]byte, r.IntN(20))
-		for i := range b {
-			b[i] = byte(r.Uint32())
-		}
-		for _, allowed := range []string{pathChars, authorityChars} {
-			got := percentEncode(string(b), allowed)
-			if back, err := url.PathUnescape(got); err != nil || back != string(b) {
-				t.Fatalf("percentEncode(%q) = %q, which decodes to %q, %v", b, got, back, err)
-			}
-			if rest := strings.Trim(got, allowed+"%0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"); rest != "" {
-				t.Fatalf("percentEncode(%q) = %q, with %q", b, got, rest)
-			}
-		}
 	}
 }

@@ -262,11 +262,9 @@ func TestFederationAndFallback(t *testing.T) {
 		const name = "xdstp://auth/envoy.config.listener.v3.Listener/svc?b=2&a=1"
 		const canonical = "xdstp://auth/envoy.config.listener.v3.Listener/svc?a=1&b=2"
 		w.one.Refuse(errors.New("refused"))
-		for _, r := range []xdstest.Resources{xdstest.Service("svc")} {
-			l := xdstest.Listener(canonical, "svc")
-			r.Listeners = append(r.Listeners, l)
-			kit.Must(t, w.two.Set(r))
-		}
+		r := xdstest.Service("svc")
+		r.Listeners = append(r.Listeners, xdstest.Listener(canonical, "svc"))
+		kit.Must(t, w.two.Set(r))
 		w.watch(name, "svc")
 		kit.Pass(2 * time.Second)
 		for _, name := range []string{canonical, "svc"} {

@@ -60,9 +60,7 @@ func (w *world) acquire(node, features string) *xds.Client {
 	}
 	cfg, err := bootstrap.Parser{}.Parse("test", fmt.Appendf(nil, `{"xds_servers": [%s, %s], "node": {"id": %q, "cluster": "c", "metadata": {"k": "v"}},
 		"authorities": {"auth": {}}}`, server("one"), server("two"), node))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	kit.Must(w.t, err)
 	c := xds.Acquire(cfg, xds.Options{
 		Linger: -1,
 		Logger: slog.New(slog.DiscardHandler),
@@ -145,24 +143,16 @@ func pack(t *testing.T, m proto.Message) *anypb.Any {
 func (w *world) config(node string) *statusv3.ClientConfig {
 	w.t.Helper()
 	resp, err := w.csds.FetchClientStatus(w.t.Context(), &statusv3.ClientStatusRequest{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	kit.Must(w.t, err)
 	stream, err := w.csds.StreamClientStatus(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	kit.Must(w.t, err)
 	for range 2 {
-		if err := stream.Send(&statusv3.ClientStatusRequest{}); err != nil {
-			w.t.Fatal(err)
-		}
+		kit.Must(w.t, stream.Send(&statusv3.ClientStatusRequest{}))
 		if streamed, err := stream.Recv(); err != nil || !proto.Equal(streamed, resp) {
 			w.t.Errorf("streamed %v, %v; fetched %v", streamed, err, resp)
 		}
 	}
-	if err := stream.CloseSend(); err != nil {
-		w.t.Error(err)
-	}
+	kit.Must(w.t, stream.CloseSend())
 	_, _ = stream.Recv()
 	for _, c := range resp.Config {
 		if c.Node.GetId() == node {

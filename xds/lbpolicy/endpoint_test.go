@@ -141,25 +141,6 @@ func checkLatency(t *testing.T, name string, got picker.Policy, err error, want 
 	}
 }
 
-// TestLatencyPerLocality: with wrr_locality around it a locality is drawn first.
-func TestLatencyPerLocality(t *testing.T) {
-	got, err := new(Registry).Convert(listOf(t, weighted(listOf(t, typedStruct(t, "xdslb_least_latency", nil)))))
-	if err != nil || got.Kind != picker.PolicyLeastLatency || got.Flat {
-		t.Errorf("got %s, %v, want least latency in a locality", describe(got), err)
-	}
-}
-
-// TestLatencyOfUser: a converter of the program that leaves the parameters out is refused.
-func TestLatencyOfUser(t *testing.T) {
-	r := new(Registry).With(peakEWMAURL, func([]byte, Nested) (picker.Policy, error) {
-		return picker.Policy{Kind: picker.PolicyLeastLatency}, nil
-	})
-	list := &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{entryOf(&anypb.Any{TypeUrl: peakEWMAURL})}}
-	if _, err := r.Convert(list); err == nil || !strings.Contains(err.Error(), "policy least_latency has no parameters") {
-		t.Errorf("error %v, want one about missing parameters", err)
-	}
-}
-
 func TestPrequal(t *testing.T) {
 	usual := picker.Prequal{
 		PoolSize: 16, MaxAge: time.Second, ProbesPerRPC: 3, RemovePerRPC: 1, HotQuantile: .84,

@@ -184,22 +184,6 @@ func TestStopAndStart(t *testing.T) {
 	})
 }
 
-// Close sends a last report, also when sources have not been stopped.
-func TestCloseReports(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, r := start(t)
-		load, stop := r.Report("cluster", "service")
-		pass(time.Second)
-		newTraffic(t, load, "a").rpcs(0, 3, picker.CallOK)
-		r.Close()
-		stop()
-		c := s.Loads("cluster", "service")
-		if c.Total.OK != 3 || c.Interval != time.Second {
-			t.Errorf("%d RPCs in %v reported, want 3 in 1s", c.Total.OK, c.Interval)
-		}
-	})
-}
-
 // A channel that is closed before the server's first response still reports (T-LRS-3): one that
 // was closed together with the reporter, and one that was not the last.
 func TestShortLived(t *testing.T) {

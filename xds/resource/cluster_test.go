@@ -71,18 +71,6 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestPolicyDepth: A52-REG-7, A52-WRRL-1. 16 levels are within the limit.
-func TestPolicyDepth(t *testing.T) {
-	const url = `"@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.`
-	policy := `{"policies": [{"typedExtensionConfig": {"name": "x", "typedConfig": {` + url + `round_robin.v3.RoundRobin"}}}]}`
-	for range 16 - 1 {
-		policy = `{"policies": [{"typedExtensionConfig": {"name": "x", "typedConfig": {` + url + `wrr_locality.v3.WrrLocality", "endpointPickingPolicy": ` + policy + `}}}]}`
-	}
-	if got := decodeCluster(t, ads+`, "loadBalancingPolicy": `+policy).Policy; got != (picker.Policy{}) {
-		t.Errorf("policy is %+v, want that of ROUND_ROBIN", got)
-	}
-}
-
 // TestPolicyErrorLength checks that errors of policies quote a limited length (T-SEC-2),
 // including errors of converters of the program.
 func TestPolicyErrorLength(t *testing.T) {

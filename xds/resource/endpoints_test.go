@@ -36,7 +36,7 @@ func plain(e *Endpoints) *Endpoints {
 	return &Endpoints{Name: e.Name, Priorities: e.Priorities, Drops: e.Drops, Unhealthy: e.Unhealthy}
 }
 
-// TestEndpointsOracle compares decoding with the oracle, with and without AcceptHostnames: messages as the library encodes them,
+// TestEndpointsOracle: A27-CLA-8, A27-CLA-12, A55, T-DROP-1, T-EDS-2. It compares decoding with the oracle, with and without AcceptHostnames: messages as the library encodes them,
 // the same in unusual encodings, and damaged ones. Damaged messages are rejected if a proto
 // library that knows only the used fields rejects them (testdata/endpoints.textproto).
 func TestEndpointsOracle(t *testing.T) {
@@ -155,35 +155,6 @@ func readFields(t testing.TB) protoreflect.MessageDescriptor {
 	return fd.Messages().ByName("ClusterLoadAssignment")
 }
 
-// TestEndpointsHealth: A27-CLA-8, A55, T-EDS-2. Unhealthy endpoints are not validated.
-func TestEndpointsHealth(t *testing.T) {
-	for health, want := range map[corev3.HealthStatus]string{
-		corev3.HealthStatus_UNKNOWN:   "[{10.0.0.1:8080 7 0 <nil>}]",
-		corev3.HealthStatus_HEALTHY:   "[{10.0.0.1:8080 7 0 <nil>}]",
-		corev3.HealthStatus_UNHEALTHY: "[]",
-		corev3.HealthStatus_DRAINING:  "[{10.0.0.1:8080 7 1 <nil>}]",
-		corev3.HealthStatus_TIMEOUT:   "[]",
-		corev3.HealthStatus_DEGRADED:  "[]",
-		77:                            "[]",
-	} {
-		e := lbEndpoint(1, 7)
-		e.HealthStatus = health
-		sick := []*endpointv3.LbEndpoint{lbEndpoint(1, 0), lbEndpoint(1, 4294967295), {}}
-		for _, s := range sick {
-			s.HealthStatus = corev3.HealthStatus_UNHEALTHY
-		}
-		m := assignment(3, nil)
-		m.Endpoints = m.Endpoints[:1]
-		m.Endpoints[0].LbEndpoints = append(sick, e)
-		got, err := decodeEndpoints(encode(t, m), Options{}, stopper{})
-		if err != nil {
-			t.Errorf("%v: %v", health, err)
-		} else if s := fmt.Sprint(got.Priorities[0].Localities[0].Endpoints); s != want {
-			t.Errorf("%v: endpoints are %s, want %s", health, s, want)
-		}
-	}
-}
-
 // TestEndpointsAccepted has resources that must not be rejected.
 func TestEndpointsAccepted(t *testing.T) {
 	tests := []struct{ name, json, want string }{
@@ -242,23 +213,6 @@ func TestEndpointsExtra(t *testing.T) {
 		if tt.got != tt.want {
 			t.Errorf("got %s, want %s", tt.got, tt.want)
 		}
-	}
-}
-
-// TestDrops: T-DROP-1.
-func TestDrops(t *testing.T) {
-	e := decodeAs[*Endpoints](t, EndpointsType, `{"clusterName": "e", "policy": {"dropOverloads": [
-		{"category": "a", "dropPercentage": {"numerator": 3}},
-		{"category": "b", "dropPercentage": {"numerator": 3, "denominator": "TEN_THOUSAND"}},
-		{"category": "c", "dropPercentage": {"numerator": 3, "denominator": "MILLION"}},
-		{"category": "d", "dropPercentage": {"numerator": 101}},
-		{"category": "e", "dropPercentage": {"numerator": 4294967295}},
-		{"category": "f", "dropPercentage": {"numerator": 429497, "denominator": "TEN_THOUSAND"}},
-		{"category": "g"}]}}`)
-	want := []picker.Drop{{Category: "a", PerMillion: 30000}, {Category: "b", PerMillion: 300}, {Category: "c", PerMillion: 3},
-		{Category: "d", PerMillion: 1e6}, {Category: "e", PerMillion: 1e6}, {Category: "f", PerMillion: 1e6}, {Category: "g"}}
-	if !slices.Equal(e.Drops, want) {
-		t.Errorf("drops are %v, want %v", e.Drops, want)
 	}
 }
 
@@ -405,33 +359,4 @@ func naiveEndpoint(m *endpointv3.LbEndpoint, seen map[netip.AddrPort]bool, names
 		e.Extra = nil
 	}
 	return e, ok
-}
-
-// TestEndpointsUnhealthy: endpoints that are left out for their health are named in the order
-// of their addresses, each once; one without a valid address is not, and breaks nothing.
-func TestEndpointsUnhealthy(t *testing.T) {
-	m := sharedAssignment()
-	for i, health := range []corev3.HealthStatus{corev3.HealthStatus_TIMEOUT, corev3.HealthStatus_UNHEALTHY, corev3.HealthStatus_UNHEALTHY, corev3.HealthStatus_DEGRADED, 77, corev3.HealthStatus_DRAINING} {
-		e := lbEndpoint([]int{98, 97, 97, 96, 95, 94}[i], 1)
-		e.HealthStatus = health
-		m.Endpoints[i%2].LbEndpoints = append(m.Endpoints[i%2].LbEndpoints, e)
-	}
-	m.Endpoints[0].LbEndpoints = append(m.Endpoints[0].LbEndpoints, &endpointv3.LbEndpoint{HealthStatus: corev3.HealthStatus_UNHEALTHY})
-	e, err := decodeEndpoints(encode(t, m), Options{}, stopper{})
-	kit.Must(t, err)
-	addr := func(n int) *picker.Endpoint {
-		one := sharedAssignment()
-		one.Endpoints[0].LbEndpoints = []*endpointv3.LbEndpoint{lbEndpoint(n, 1)}
-		e, err := decodeEndpoints(encode(t, one), Options{}, stopper{})
-		kit.Must(t, err)
-		return e.Priorities[0].Localities[0].Endpoints.At(0)
-	}
-	want := []picker.Unhealthy{{Addr: addr(95).Addr, Health: "77"}, {Addr: addr(96).Addr, Health: "DEGRADED"}, {Addr: addr(97).Addr, Health: "UNHEALTHY"}, {Addr: addr(98).Addr, Health: "TIMEOUT"}}
-	if !slices.Equal(e.Unhealthy, want) {
-		t.Errorf("unhealthy are %v, want %v", e.Unhealthy, want)
-	}
-	next, err := decodeEndpoints(encode(t, m), Options{Previous: e}, stopper{})
-	if err != nil || next != e {
-		t.Errorf("the same resource again is %v, %v", next, err)
-	}
 }

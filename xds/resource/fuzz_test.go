@@ -4,6 +4,7 @@
 package resource
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -16,7 +17,10 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -197,4 +201,78 @@ func FuzzUpstreamTLS(f *testing.F) {
 			}
 		}
 	})
+}
+
+const wrapperURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+
+// FuzzUnwrap decodes one entry of a response, plain or wrapped in a Resource, to its name and
+// to the type of its URL (T-XDS-12, T-XDS-13).
+func FuzzUnwrap(f *testing.F) {
+	entries := []*anypb.Any{
+		pack(f, &listenerv3.Listener{Name: "l"}), pack(f, &routev3.RouteConfiguration{Name: "r"}), pack(f, &clusterv3.Cluster{Name: "c"}), pack(f, &endpointv3.ClusterLoadAssignment{ClusterName: "e"}),
+		{TypeUrl: EndpointsType.URL(), Value: []byte{0x80}},                  // malformed
+		{TypeUrl: EndpointsType.URL(), Value: []byte("\x0a\x01\xff")},        // a name that is not UTF-8
+		{TypeUrl: EndpointsType.URL(), Value: []byte("\x0a\x01a\x0a\x02bb")}, // the last name counts
+		{TypeUrl: "type.googleapis.com/envoy.api.v2.Cluster"},                // of another version
+		{TypeUrl: "envoy.config.cluster.v3.Cluster"},                         // no prefix
+		pack(f, new(discoveryv3.Resource)),                                   // nothing in it
+		pack(f, &discoveryv3.Resource{Name: "e", Resource: new(anypb.Any)}),  // nothing in that
+	}
+	for _, a := range entries {
+		f.Add(a.TypeUrl, a.Value)
+		once := pack(f, &discoveryv3.Resource{Name: "other", Version: "1", Resource: a})
+		f.Add(once.TypeUrl, once.Value)
+		twice := pack(f, &discoveryv3.Resource{Resource: once}) // the second wrapper is of no type that there is
+		f.Add(twice.TypeUrl, twice.Value)
+	}
+	halves := append(encode(f, &discoveryv3.Resource{Resource: &anypb.Any{TypeUrl: EndpointsType.URL()}}),
+		encode(f, &discoveryv3.Resource{Resource: &anypb.Any{Value: entries[3].Value}})...)
+	f.Add(wrapperURL, halves) // are merged
+	f.Fuzz(func(t *testing.T, url string, value []byte) {
+		entry := &anypb.Any{TypeUrl: url, Value: value}
+		gotURL, got, err := Unwrap(entry)
+		wantURL, want := url, value
+		wrapper := new(discoveryv3.Resource)
+		known := url != wrapperURL
+		if url == wrapperURL && proto.Unmarshal(value, wrapper) == nil {
+			known, wantURL, want = true, wrapper.GetResource().GetTypeUrl(), wrapper.GetResource().GetValue()
+			if (err != nil) != (wrapper.Resource == nil) {
+				t.Fatalf("%v\nerror is %v", wrapper, err)
+			}
+		}
+		if err == nil && known && (gotURL != wantURL || !bytes.Equal(got, want)) {
+			t.Fatalf("Unwrap = %q, %q, want %q, %q", gotURL, got, wantURL, want)
+		}
+		if err != nil {
+			return
+		}
+		typ, ok := TypeOf(gotURL)
+		if ok && typ.URL() != gotURL {
+			t.Fatalf("TypeOf(%q) = %v, %v", gotURL, typ, ok)
+		}
+		if ok {
+			checkName(t, typ, got)
+		}
+	})
+}
+
+// checkName compares Name with the generated type's, and with Decode's opinion.
+func checkName(t *testing.T, typ Type, value []byte) {
+	t.Helper()
+	name, err := Name(typ, value)
+	if (err == nil) != (name != "") {
+		t.Fatalf("Name(%v) = %q, %v", typ, name, err)
+	}
+	m := newMessage(typ)
+	if proto.Unmarshal(value, m) == nil {
+		field := m.ProtoReflect().Descriptor().Fields().ByNumber(1)
+		if want := m.ProtoReflect().Get(field).String(); name != want {
+			t.Fatalf("Name(%v) = %q, %v, want %q", typ, name, err, want)
+		}
+	}
+	if _, decodeErr := Decode(typ, value, Options{}); decodeErr == nil && err != nil {
+		t.Fatalf("Name(%v) = %v for a valid resource", typ, err)
+	} else if decodeErr != nil {
+		checkErrorSize(t, decodeErr)
+	}
 }

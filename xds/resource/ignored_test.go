@@ -75,7 +75,7 @@ func fromText(t *testing.T, m proto.Message, text string) {
 	kit.Must(t, protojson.Unmarshal([]byte(text), m))
 }
 
-func pack(t *testing.T, m proto.Message) *anypb.Any {
+func pack(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
 	a, err := anypb.New(m)
 	kit.Must(t, err)

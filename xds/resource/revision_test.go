@@ -5,7 +5,6 @@ package resource
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -178,82 +177,6 @@ func sorted(e *Endpoints) *Endpoints {
 		e.Priorities[p].Localities = list
 	}
 	return e
-}
-
-// TestEndpointsTwice: A27-CLA-12 with a previous version. The address that occurs
-// a second time is one that did not have to be remembered so far.
-func TestEndpointsTwice(t *testing.T) {
-	prev, err := decodeEndpoints(encode(t, assignment(30, nil)), Options{}, stopper{})
-	kit.Must(t, err)
-	for name, host := range map[string]int{"in the same locality": 10, "in another one": 0, "in the last endpoint": 18} {
-		m := assignment(30, nil)
-		m.Endpoints[1].LbEndpoints[9] = lbEndpoint(host, 1)
-		if _, err := decodeEndpoints(encode(t, m), Options{Previous: prev}, stopper{}); err == nil || !strings.Contains(err.Error(), "endpoints[1].lb_endpoints[9]") {
-			t.Errorf("an address twice, %s: %v", name, err)
-		}
-	}
-	m := assignment(30, nil)
-	m.Endpoints[1].LbEndpoints[9].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{Address: socketAddress("10.0.0.0", 8080)}}
-	if _, err := decodeEndpoints(encode(t, m), Options{Previous: prev}, stopper{}); err == nil {
-		t.Error("an additional address that is another's first was not refused")
-	}
-}
-
-// TestEndpointsUpdates follows random updates: a version depends on the previous one only in
-// its order, and is rejected regardless of it.
-func TestEndpointsUpdates(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(5, 6))
-	rounds := 2000
-	if testing.Short() {
-		rounds = 200
-	}
-	for range rounds {
-		m := randomAssignment(rnd)
-		var prev *Endpoints
-		for range 4 {
-			nameEndpoints(rnd, m)
-			b := encode(t, m)
-			fresh, freshErr := decodeEndpoints(b, Options{AcceptHostnames: true}, stopper{})
-			next, err := decodeEndpoints(b, Options{AcceptHostnames: true, Previous: prev}, stopper{})
-			if (err == nil) != (freshErr == nil) || err != nil && err.Error() != freshErr.Error() {
-				t.Fatalf("message %x: %v with a previous version, %v without", b, err, freshErr)
-			}
-			if err == nil {
-				if !reflect.DeepEqual(sorted(next), sorted(fresh)) {
-					t.Fatalf("message %x: with a previous version\n%+v\nwithout\n%+v", b, next, fresh)
-				}
-				prev = next
-			}
-			change(rnd, m)
-		}
-	}
-}
-
-// change changes something about m.
-func change(rnd *rand.Rand, m *endpointv3.ClusterLoadAssignment) {
-	rnd.Shuffle(rnd.IntN(2)*len(m.Endpoints), func(i, j int) { m.Endpoints[i], m.Endpoints[j] = m.Endpoints[j], m.Endpoints[i] })
-	for _, loc := range m.Endpoints {
-		n := len(loc.LbEndpoints)
-		if n == 0 || rnd.IntN(2) == 0 {
-			continue
-		}
-		switch i := rnd.IntN(n); rnd.IntN(6) {
-		case 0:
-			loc.LbEndpoints[i].LoadBalancingWeight = wrapperspb.UInt32(1 + rnd.Uint32N(9))
-		case 1:
-			loc.LbEndpoints[i] = lbEndpoint(1000+rnd.IntN(9), 1)
-		case 2:
-			loc.LbEndpoints = slices.Delete(loc.LbEndpoints, i, i+1)
-		case 3:
-			loc.LbEndpoints = append(loc.LbEndpoints, lbEndpoint(1000+rnd.IntN(9), 1))
-		case 4:
-			other := m.Endpoints[rnd.IntN(len(m.Endpoints))]
-			other.LbEndpoints = append(other.LbEndpoints, loc.LbEndpoints[i])
-			loc.LbEndpoints = slices.Delete(loc.LbEndpoints, i, i+1)
-		default:
-			rnd.Shuffle(n, func(i, j int) { loc.LbEndpoints[i], loc.LbEndpoints[j] = loc.LbEndpoints[j], loc.LbEndpoints[i] })
-		}
-	}
 }
 
 // TestEndpointsAllocs checks that an update allocates only for its changes.
