@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 )
@@ -23,19 +22,17 @@ import (
 // A Channel is one LB policy with a fake balancer.ClientConn. It must be made by New, and is
 // safe for concurrent use.
 type Channel struct {
-	balancer.ClientConn // nil: gRPC requires embedding, for future methods
+	*CC[bool] // whether the address of a SubConn fails
 
 	queue  *queue
-	down   func(addr string) bool
 	target resolver.Target
 
 	activity atomic.Uint64
 
-	mu       sync.Mutex
-	changed  sync.Cond // state, ready, err
+	// These are guarded by Mu.
+	changed  sync.Cond // Now, ready, err
 	policy   balancer.Balancer
 	resolver resolver.Resolver
-	state    balancer.State
 	ready    int
 	failed   int
 	err      error
@@ -47,8 +44,14 @@ func New(down func(addr string) bool) *Channel {
 	if down == nil {
 		down = func(string) bool { return false }
 	}
-	s := &Channel{queue: newQueue(), down: down}
-	s.changed.L = &s.mu
+	s := &Channel{queue: newQueue()}
+	s.CC = NewCC[bool](func(format string, args ...any) { s.fail(fmt.Errorf(format, args...)) })
+	s.Forget, s.OnCall = true, s.called
+	s.OnNew = func(c *SubConn[bool], _ []resolver.Address) {
+		s.activity.Add(1)
+		c.Data = down(c.Addr)
+	}
+	s.changed.L = &s.Mu
 	return s
 }
 
@@ -73,13 +76,13 @@ func (s *Channel) Resolve(b resolver.Builder, target string) error {
 		return err
 	}
 	s.target = resolver.Target{URL: *u}
-	r, err := b.Build(s.target, &resolverConn{channel: s}, resolver.BuildOptions{MetricsRecorder: noMetrics{}})
+	r, err := b.Build(s.target, &resolverConn{channel: s}, resolver.BuildOptions{MetricsRecorder: s.MetricsRecorder()})
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
+	s.Mu.Lock()
 	s.resolver = r
-	s.mu.Unlock()
+	s.Mu.Unlock()
 	return nil
 }
 
@@ -110,8 +113,8 @@ func (s *Channel) update(policy string, config json.RawMessage, state resolver.S
 }
 
 func (s *Channel) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	if s.err == nil {
 		s.err = err
 	}
@@ -124,27 +127,27 @@ func (s *Channel) fail(err error) {
 func (s *Channel) Wait(ctx context.Context, ready, failed int) (balancer.Picker, error) {
 	stop := context.AfterFunc(ctx, func() { s.fail(ctx.Err()) })
 	defer stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for s.err == nil && (s.ready < ready || s.failed < failed || s.state.ConnectivityState != connectivity.Ready && ready > 0 || s.state.Picker == nil) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	for s.err == nil && (s.ready < ready || s.failed < failed || s.Now.ConnectivityState != connectivity.Ready && ready > 0 || s.Now.Picker == nil) {
 		s.changed.Wait()
 	}
 	if s.err != nil {
 		return nil, fmt.Errorf("fakegrpc: %d of %d are READY and %d of %d failed: %w", s.ready, ready, s.failed, failed, s.err)
 	}
 	settled := make(chan struct{})
-	s.mu.Unlock()
+	s.Mu.Unlock()
 	s.queue.add(func() { close(settled) })
 	<-settled
-	s.mu.Lock()
-	return s.state.Picker, nil
+	s.Mu.Lock()
+	return s.Now.Picker, nil
 }
 
 // Picker returns the policy's latest picker, or nil before the first.
 func (s *Channel) Picker() balancer.Picker {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state.Picker
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.Now.Picker
 }
 
 // Activity returns a counter of calls to and from the policy. Once it no longer changes, the
@@ -153,9 +156,9 @@ func (s *Channel) Activity() uint64 { return s.activity.Load() }
 
 // Close closes the resolver and the policy.
 func (s *Channel) Close() {
-	s.mu.Lock()
+	s.Mu.Lock()
 	r := s.resolver
-	s.mu.Unlock()
+	s.Mu.Unlock()
 	if r != nil {
 		r.Close()
 	}
@@ -170,33 +173,48 @@ func (s *Channel) Close() {
 	s.queue.close()
 }
 
-// NewSubConn implements balancer.ClientConn.
-func (s *Channel) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+// called moves a SubConn as the policy wants it. A READY endpoint is healthy.
+func (s *Channel) called(c *SubConn[bool], method string) {
+	s.queue.add(func() {
+		switch method {
+		case "Connect":
+			if c.State == connectivity.Idle && s.move(c, c.Step) {
+				s.queue.add(func() { s.move(c, c.Step) })
+			}
+		case "Shutdown":
+			s.move(c, func(bool) bool { return c.finish() })
+		default:
+			c.Serve()
+		}
+	})
+}
+
+// move moves a SubConn and then notifies Wait.
+func (s *Channel) move(c *SubConn[bool], step func(up bool) bool) (moved bool) {
+	from := c.State
+	moved = step(!c.Data)
 	s.activity.Add(1)
-	if len(addrs) == 0 {
-		return nil, errors.New("fakegrpc: SubConn without an address")
+	s.Mu.Lock()
+	s.ready += count(c.State == connectivity.Ready) - count(from == connectivity.Ready)
+	s.failed += count(c.State == connectivity.TransientFailure) - count(from == connectivity.TransientFailure)
+	s.Mu.Unlock()
+	s.changed.Broadcast()
+	return moved
+}
+
+func count(is bool) int {
+	if is {
+		return 1
 	}
-	return &subConn{channel: s, down: s.down(addrs[0].Addr), listen: opts.StateListener}, nil
+	return 0
 }
 
 // UpdateState implements balancer.ClientConn.
 func (s *Channel) UpdateState(state balancer.State) {
 	s.activity.Add(1)
-	s.mu.Lock()
-	s.state = state
-	s.mu.Unlock()
+	s.CC.UpdateState(state)
 	s.changed.Broadcast()
 }
 
-// ResolveNow implements balancer.ClientConn.
-func (s *Channel) ResolveNow(resolver.ResolveNowOptions) {}
-
 // Target implements balancer.ClientConn.
 func (s *Channel) Target() string { return s.target.URL.String() }
-
-// MetricsRecorder implements balancer.ClientConn.
-func (s *Channel) MetricsRecorder() stats.MetricsRecorder { return noMetrics{} }
-
-type noMetrics struct {
-	stats.UnimplementedMetricsRecorder
-}

@@ -6,6 +6,7 @@ package fakegrpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"google.golang.org/grpc/balancer"
 	_ "google.golang.org/grpc/balancer/ringhash"
 	"google.golang.org/grpc/balancer/roundrobin"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/leak"
@@ -43,7 +46,7 @@ func TestStart(t *testing.T) {
 		seen[r.SubConn]++
 	}
 	for sc, n := range seen {
-		if down := sc.(*subConn).down; n != 10 || down {
+		if down := sc.(*SubConn[bool]).Data; n != 10 || down {
 			t.Errorf("a SubConn, down %v, was picked %d times, want 10 each", down, n)
 		}
 	}
@@ -66,9 +69,9 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// The Go runtime has size classes of 32 and 48 bytes.
+// The Go runtime has size classes of 80 and 96 bytes.
 func TestSubConnSize(t *testing.T) {
-	if got := unsafe.Sizeof(subConn{}); got <= 32 || got > SubConnSize {
+	if got := unsafe.Sizeof(SubConn[bool]{}); got <= 80 || got > SubConnSize {
 		t.Errorf("a SubConn has %d bytes, which are not %d on the heap", got, SubConnSize)
 	}
 }
@@ -83,5 +86,35 @@ func TestWaitEnds(t *testing.T) {
 	}
 	if err := s.Start("no such policy", "{}", nil); err == nil {
 		t.Error("Start of an unregistered policy succeeded")
+	}
+}
+
+// Calls that package balancer does not allow, and moves that gRPC does not make, are reported.
+func TestErrors(t *testing.T) {
+	var got []string
+	cc := NewCC[int](func(format string, args ...any) { got = append(got, fmt.Sprintf(format, args...)) })
+	dial := func(addr string) *SubConn[int] {
+		c, err := cc.NewSubConn([]resolver.Address{{Addr: addr}}, balancer.NewSubConnOptions{})
+		kit.Must(t, err)
+		return c.(*SubConn[int])
+	}
+	for _, tt := range []struct {
+		want string
+		do   func(c *SubConn[int])
+	}{
+		{"calls Connect of conn 0 to a (IDLE, shut down) after Shutdown", func(c *SubConn[int]) { c.Shutdown(); c.Connect() }},
+		{"calls Shutdown of", func(c *SubConn[int]) { c.Shutdown(); c.Shutdown() }},
+		{"calls RegisterHealthListener of", func(c *SubConn[int]) { c.Shutdown(); c.RegisterHealthListener(nil) }},
+		{"calls UpdateAddresses of", func(c *SubConn[int]) { c.UpdateAddresses(nil) }},
+		{"calls UpdateState with READY and picker <nil>", func(*SubConn[int]) { cc.UpdateState(balancer.State{ConnectivityState: connectivity.Ready}) }},
+		{"(IDLE) cannot become READY", func(c *SubConn[int]) { c.To(connectivity.Ready) }},
+		{"(IDLE) cannot become CONNECTING", func(c *SubConn[int]) { c.Connect(); c.To(connectivity.Ready); c.To(connectivity.Connecting) }},
+		{"", func(c *SubConn[int]) { c.Connect(); c.To(connectivity.TransientFailure); c.To(connectivity.Idle) }},
+	} {
+		got = nil
+		tt.do(dial("a"))
+		if tt.want == "" && got != nil || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)) {
+			t.Errorf("reported %q, want one error that contains %q", got, tt.want)
+		}
 	}
 }

@@ -150,8 +150,8 @@ func TestCustomUpdateInPlace(t *testing.T) {
 	}
 	b.set(configOf(customOf(false, stubA, `{"N":2}`, prio(eps(1, 3)))))
 	b.flush()
-	if cc.has(2) || !cc.has(3) || cc.opened != 3 || cc.closed != 1 {
-		t.Errorf("opened %d, closed %d; want 3, 1", cc.opened, cc.closed)
+	if cc.has(2) || !cc.has(3) || cc.Opened != 3 || cc.Closed != 1 {
+		t.Errorf("opened %d, closed %d; want 3, 1", cc.Opened, cc.Closed)
 	}
 	wantPick(t, b, 1)
 	if more := built(); len(more) != 0 || s.closed {
@@ -189,7 +189,7 @@ func TestCustomGracefulSwitch(t *testing.T) {
 	b.to(cc.conn(t, 1), ready)
 	wantPick(t, b, 1)
 	b.flush()
-	if !a.closed || third.picks == 0 || !first.shut || !second.shut {
+	if !a.closed || third.picks == 0 || !first.IsShut() || !second.IsShut() {
 		t.Error("the child that is READY did not take over, or left connections behind")
 	}
 
@@ -205,8 +205,8 @@ func TestCustomGracefulSwitch(t *testing.T) {
 		t.Error("the last child does not serve")
 	}
 	b.flush()
-	if open := len(cc.conns); open != 1 || cc.opened-cc.closed != 1 {
-		t.Errorf("%d connections are open, want 1", cc.opened-cc.closed)
+	if open := len(cc.Open()); open != 1 || cc.Opened-cc.Closed != 1 {
+		t.Errorf("%d connections are open, want 1", cc.Opened-cc.Closed)
 	}
 	if k := breakerOf(b).InFlight(); k != 0 {
 		t.Errorf("%d RPCs in flight after all have ended", k)
@@ -228,15 +228,15 @@ func TestPolicyChangeKeepsConnections(t *testing.T) {
 		wantPick(t, b, 1)
 		b.set(configOf(clusterOf("c", prio(list))))
 		wantPick(t, b, 1)
-		if cc.opened != 2 || cc.closed != 0 {
-			t.Fatalf("opened %d, closed %d; want 2, 0", cc.opened, cc.closed)
+		if cc.Opened != 2 || cc.Closed != 0 {
+			t.Fatalf("opened %d, closed %d; want 2, 0", cc.Opened, cc.Closed)
 		}
 	}
 	b.to(cc.conn(t, 2), ready)
 	wantPick(t, b, 1, 2)
 	b.to(cc.conn(t, 1), idle) // the listener found its way back
 	wantPick(t, b, 2)
-	if n := cc.conn(t, 1).connects; n < 2 {
+	if n := cc.conn(t, 1).Connects; n < 2 {
 		t.Errorf("endpoint 1 was asked to connect %d times, want twice", n)
 	}
 	for _, s := range built() {
@@ -249,16 +249,16 @@ func TestPolicyChangeKeepsConnections(t *testing.T) {
 	b.to(cc.conn(t, 1), ready)
 	b.set(configOf(first))
 	wantPick(t, b, 1)
-	if cc.opened != 2 || cc.closed != 1 || cc.has(2) {
-		t.Errorf("opened %d, closed %d, want 2, 1: pick_first needs one connection", cc.opened, cc.closed)
+	if cc.Opened != 2 || cc.Closed != 1 || cc.has(2) {
+		t.Errorf("opened %d, closed %d, want 2, 1: pick_first needs one connection", cc.Opened, cc.Closed)
 	}
 	b.set(configOf(clusterOf("c", prio(list))))
 	wantPick(t, b, 1)
 	wantConns(t, b, cc, 1, 2)
 	b.set(configOf(customOf(false, stubA, `{}`, prio(list))))
 	wantPick(t, b, 1)
-	if cc.opened != 3 || cc.closed != 1 {
-		t.Errorf("opened %d, closed %d, want 3, 1", cc.opened, cc.closed)
+	if cc.Opened != 3 || cc.Closed != 1 {
+		t.Errorf("opened %d, closed %d, want 3, 1", cc.Opened, cc.Closed)
 	}
 }
 
@@ -276,15 +276,15 @@ func TestCustomMoves(t *testing.T) {
 	wantPick(t, b, 1, 2, 3)
 	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(3, 2, 1)))))
 	wantPick(t, b, 1, 2, 3)
-	if cc.opened != 3 || cc.closed != 0 {
-		t.Errorf("opened %d, closed %d; want 3, 0", cc.opened, cc.closed)
+	if cc.Opened != 3 || cc.Closed != 0 {
+		t.Errorf("opened %d, closed %d; want 3, 0", cc.Opened, cc.Closed)
 	}
 	b.to(cc.conn(t, 2), failure)
 	wantPick(t, b, 1, 3)
 	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(3)))))
 	wantPick(t, b, 3)
-	if cc.closed != 2 {
-		t.Errorf("%d connections were closed, want 2", cc.closed)
+	if cc.Closed != 2 {
+		t.Errorf("%d connections were closed, want 2", cc.Closed)
 	}
 }
 
@@ -327,7 +327,7 @@ func TestCustomIdle(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	b.set(configOf(customOf(true, stubA, `{"Lazy":true}`, prio(eps(1)), prio(eps(2)))))
 	s := one(t)
-	if cc.opened != 0 || s.idled != 0 {
+	if cc.Opened != 0 || s.idled != 0 {
 		t.Fatal("the child was woken without an RPC")
 	}
 	idle := b.list.all[0].inUse.groups[0].childPicker.Load()
@@ -379,8 +379,8 @@ func TestCustomOtherAddress(t *testing.T) {
 	}
 	b.Close()
 	b.calm()
-	if cc.opened != cc.closed {
-		t.Errorf("opened %d, closed %d; want all closed", cc.opened, cc.closed)
+	if cc.Opened != cc.Closed {
+		t.Errorf("opened %d, closed %d; want all closed", cc.Opened, cc.Closed)
 	}
 }
 
@@ -399,8 +399,8 @@ func TestCustomClose(t *testing.T) {
 			t.Errorf("child %d was not closed", i)
 		}
 	}
-	if cc.opened != cc.closed || len(children) != 4 {
-		t.Errorf("opened %d, closed %d, %d children", cc.opened, cc.closed, len(children))
+	if cc.Opened != cc.Closed || len(children) != 4 {
+		t.Errorf("opened %d, closed %d, %d children", cc.Opened, cc.Closed, len(children))
 	}
 }
 
@@ -441,7 +441,7 @@ func TestCustomServiceChange(t *testing.T) {
 	}
 	update(0)
 	for _, n := range numbers {
-		cc.conn(t, n).to(ready)
+		cc.conn(t, n).To(ready)
 	}
 	stop := make(chan struct{})
 	var rpcs sync.WaitGroup

@@ -307,23 +307,23 @@ func TestCustomErrors(t *testing.T) {
 	if k := breakerOf(b).InFlight(); k != 0 {
 		t.Errorf("%d RPCs in flight, want none", k)
 	}
-	before := cc.announced
+	before := cc.Announced
 	reportState(s, ready, plain)
-	if cc.announced != before+1 {
-		t.Errorf("RPCs that waited were woken %d times, want once", cc.announced-before)
+	if cc.Announced != before+1 {
+		t.Errorf("RPCs that waited were woken %d times, want once", cc.Announced-before)
 	}
 	reportState(s, ready, plain)
-	if cc.announced != before+1 {
+	if cc.Announced != before+1 {
 		t.Error("gRPC was called although no RPC waits")
 	}
-	if cc.state != ready {
-		t.Errorf("the channel is %v, want READY", cc.state)
+	if cc.Now.ConnectivityState != ready {
+		t.Errorf("the channel is %v, want READY", cc.Now.ConnectivityState)
 	}
-	before = cc.announced
+	before = cc.Announced
 	b.to(cc.conn(t, 1), ready)
 	b.to(cc.conn(t, 1), idle)
 	b.flush()
-	if cc.announced != before+1 {
+	if cc.Announced != before+1 {
 		t.Error("gRPC got no new picker after the loss of a connection that picked RPCs wait for")
 	}
 }
@@ -360,12 +360,12 @@ func TestCustomNotCompiled(t *testing.T) {
 		if _, final := status.FromError(err); final || err == nil || !strings.Contains(err.Error(), `drop category "x"`) {
 			t.Errorf("child policy in %v: Pick() error = %v, want the reason, for which wait-for-ready RPCs wait", state, err)
 		}
-		before := cc.announced
+		before := cc.Announced
 		b.set(configOf(good))
 		b.to(cc.conn(t, 1), ready)
 		b.flush()
-		if addr, err := b.pick(); err != nil || cc.announced == before {
-			t.Errorf("child policy in %v: after the correction Pick() = %q, %v, and gRPC has %d new pickers", state, addr, err, cc.announced-before)
+		if addr, err := b.pick(); err != nil || cc.Announced == before {
+			t.Errorf("child policy in %v: after the correction Pick() = %q, %v, and gRPC has %d new pickers", state, addr, err, cc.Announced-before)
 		}
 	}
 }

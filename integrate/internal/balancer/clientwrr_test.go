@@ -39,7 +39,7 @@ func TestReports(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(weighed(clusterOf("c", prio(eps(1, 2), eps(3))))))
 		for n := 1; n <= 3; n++ {
-			cc.conn(t, n).to(ready)
+			cc.conn(t, n).To(ready)
 		}
 		kit.Pass(500 * time.Millisecond)
 		b.wantShares(t, 1, 1, 1)
@@ -79,7 +79,7 @@ func TestUnreportedErrors(t *testing.T) {
 			b, cc := newTestLB(t, Config{})
 			b.Update(configOf(weighed(clusterOf("c", prio(eps(1, 2, 3))))))
 			for n := 1; n <= 3; n++ {
-				cc.conn(t, n).to(ready)
+				cc.conn(t, n).To(ready)
 			}
 			b.flush()
 			serve := func() {
@@ -88,7 +88,7 @@ func TestUnreportedErrors(t *testing.T) {
 					kit.Must(t, err)
 					info := endedOK
 					report := &orcav3.OrcaLoadReport{RpsFractional: 100, CpuUtilization: 0.5}
-					if res.SubConn.(*fakeConn).addr == addr(1).String() {
+					if res.SubConn.(*fakeConn).Addr == addr(1).String() {
 						info.Err, report.CpuUtilization = status.Error(code, "refused"), 0.02
 					}
 					info.ServerLoad = report
@@ -101,8 +101,8 @@ func TestUnreportedErrors(t *testing.T) {
 			kit.Pass(time.Second)
 			b.wantShares(t, want...)
 
-			cc.conn(t, 1).to(idle)
-			cc.conn(t, 1).to(ready)
+			cc.conn(t, 1).To(idle)
+			cc.conn(t, 1).To(ready)
 			b.flush()
 			b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.5, 3: 0.5})
 			kit.Pass(11 * time.Second)
@@ -122,8 +122,8 @@ func TestWeightSurvives(t *testing.T) {
 			b.flush()
 		}
 		update(prio(eps(1, 2)))
-		cc.conn(t, 1).to(ready)
-		cc.conn(t, 2).to(ready)
+		cc.conn(t, 1).To(ready)
+		cc.conn(t, 2).To(ready)
 		b.flush()
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
 		kit.Pass(11500 * time.Millisecond)
@@ -136,8 +136,8 @@ func TestWeightSurvives(t *testing.T) {
 		b.wantShares(t, 0, 1)
 		update(prio(eps(1, 2)))
 		b.wantShares(t, 1, 2)
-		cc.conn(t, 1).to(idle)
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(idle)
+		cc.conn(t, 1).To(ready)
 		b.flush()
 		b.wantShares(t, 1, 1)
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
@@ -175,9 +175,9 @@ func TestUpdatePeriod(t *testing.T) {
 			}
 		}
 		running(false)
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(ready)
 		running(false)
-		cc.conn(t, 2).to(ready)
+		cc.conn(t, 2).To(ready)
 		running(true)
 		kit.Pass(100 * time.Millisecond)
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
@@ -189,9 +189,9 @@ func TestUpdatePeriod(t *testing.T) {
 				t.Errorf("period %d published: %v, want %v", period, published, want)
 			}
 		}
-		cc.conn(t, 2).to(failure)
+		cc.conn(t, 2).To(failure)
 		running(false)
-		cc.conn(t, 2).to(ready)
+		cc.conn(t, 2).To(ready)
 		running(true)
 		b.Update(configOf(clusterOf("c", prio(eps(1, 2)))))
 		running(false)
@@ -204,8 +204,8 @@ func TestUpdatePeriodEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(weighed(clusterOf("c", prio(eps(1, 2))))))
-		cc.conn(t, 1).to(ready)
-		cc.conn(t, 2).to(ready)
+		cc.conn(t, 1).To(ready)
+		cc.conn(t, 2).To(ready)
 		b.flush()
 		kit.Pass(time.Second - publishPause/2)
 		b.flush() // the next publication has to wait
@@ -232,25 +232,25 @@ func TestOutOfBand(t *testing.T) {
 		want := func(open, opened int) {
 			t.Helper()
 			synctest.Wait()
-			cc.mu.Lock()
-			defer cc.mu.Unlock()
-			if cc.streams != open || cc.streamed != opened {
-				t.Errorf("%d streams are open of %d, want %d of %d", cc.streams, cc.streamed, open, opened)
+			cc.Mu.Lock()
+			defer cc.Mu.Unlock()
+			if cc.Streams != open || cc.Streamed != opened {
+				t.Errorf("%d streams are open of %d, want %d of %d", cc.Streams, cc.Streamed, open, opened)
 			}
 		}
 		update(time.Second, prio(eps(1, 2)))
 		want(0, 0)
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(ready)
 		want(1, 1)
-		cc.conn(t, 2).to(ready)
+		cc.conn(t, 2).To(ready)
 		want(2, 2)
 		update(time.Second, prio(eps(1), eps(2)))
 		want(2, 2)
 		update(2*time.Second, prio(eps(1), eps(2)))
 		want(2, 4)
-		cc.conn(t, 1).to(idle)
+		cc.conn(t, 1).To(idle)
 		want(1, 4)
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(ready)
 		want(2, 5)
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
 		kit.Pass(12 * time.Second)

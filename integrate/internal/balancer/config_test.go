@@ -69,7 +69,7 @@ func TestSubset(t *testing.T) {
 		t.Fatalf("of 100 endpoints the channel connects to %d, want 8", len(mine))
 	}
 	for _, n := range mine {
-		cc.conn(t, n).to(ready)
+		cc.conn(t, n).To(ready)
 	}
 	wantPick(t, b, mine...)
 
@@ -158,8 +158,8 @@ func TestIgnoreEndpointWeights(t *testing.T) {
 		cfg := configOf(clusterOf("c", prio(weighted)))
 		cfg.Clusters[0].Leaves[0].Policy = tt.policy
 		b.Update(cfg)
-		cc.conn(t, 1).to(ready)
-		cc.conn(t, 2).to(ready)
+		cc.conn(t, 1).To(ready)
+		cc.conn(t, 2).To(ready)
 		b.Update(&picker.Config{Routes: cfg.Routes, Clusters: cfg.Clusters}) // the same clusters
 		b.flush()
 		counts := map[string]int{}
@@ -175,8 +175,8 @@ func TestIgnoreEndpointWeights(t *testing.T) {
 		if got := counts[addr(1).String()]; got < want-tt.within || got > want+tt.within {
 			t.Errorf("IgnoreEndpointWeights %v, policy %v: %d of 400 picks went to the endpoint of weight 3 of 4, want %d", tt.ignore, tt.policy.Kind, got, want)
 		}
-		if cc.opened != 2 {
-			t.Errorf("opened %d connections, want 2", cc.opened)
+		if cc.Opened != 2 {
+			t.Errorf("opened %d connections, want 2", cc.Opened)
 		}
 	}
 }

@@ -43,30 +43,20 @@ func TestNoChurn(t *testing.T) {
 		// Let everything fail until all priorities have been started, so that
 		// every endpoint has a connection.
 		for {
-			cc.mu.Lock()
-			open := len(cc.conns)
-			conns := make([]*fakeConn, 0, open)
-			for _, sc := range cc.conns {
-				conns = append(conns, sc)
+			open := cc.Open()
+			for _, sc := range open {
+				sc.To(failure)
 			}
-			cc.mu.Unlock()
-			for _, sc := range conns {
-				sc.to(failure)
-			}
-			cc.mu.Lock()
-			done := len(cc.conns) == open
-			cc.mu.Unlock()
-			if done {
+			if len(cc.Open()) == len(open) {
 				break
 			}
 		}
-		cc.mu.Lock()
 		wantOpen := 0
 		for n := range next {
 			if !old[n] {
 				wantOpen++
 			}
-			if cc.conns[addr(n).String()] == nil {
+			if !cc.has(n) {
 				t.Fatalf("step %d: endpoint %d has no connection", step, n)
 			}
 		}
@@ -76,11 +66,10 @@ func TestNoChurn(t *testing.T) {
 				wantClosed++
 			}
 		}
-		if cc.opened != wantOpen || cc.closed != wantClosed || cc.duplicate != "" {
-			t.Fatalf("step %d: opened %d, closed %d, duplicate %q; want %d, %d, none", step, cc.opened, cc.closed, cc.duplicate, wantOpen, wantClosed)
+		if cc.Opened != wantOpen || cc.Closed != wantClosed || cc.duplicate != "" {
+			t.Fatalf("step %d: opened %d, closed %d, duplicate %q; want %d, %d, none", step, cc.Opened, cc.Closed, cc.duplicate, wantOpen, wantClosed)
 		}
-		cc.opened, cc.closed = 0, 0
-		cc.mu.Unlock()
+		cc.Opened, cc.Closed = 0, 0
 		old = next
 	}
 }
@@ -111,19 +100,19 @@ func TestSameUpdate(t *testing.T) {
 	cfg := configOf(clusterOf("c", prio(eps(1, 2, 3), eps(4))))
 	b.Update(cfg)
 	for n := 1; n <= 4; n++ {
-		cc.conn(t, n).to(ready)
+		cc.conn(t, n).To(ready)
 	}
 	b.flush()
-	announced := cc.announced
+	announced := cc.Announced
 	b.Update(configOf(clusterOf("c", prio(eps(3, 1, 2), eps(4)))))
 	b.flush()
 	b.Update(cfg)
 	b.flush()
-	if cc.opened != 4 || cc.closed != 0 {
-		t.Errorf("opened %d and closed %d connections, want 4 and 0", cc.opened, cc.closed)
+	if cc.Opened != 4 || cc.Closed != 0 {
+		t.Errorf("opened %d and closed %d connections, want 4 and 0", cc.Opened, cc.Closed)
 	}
-	if cc.announced != announced {
-		t.Errorf("gRPC got %d new pickers, want none", cc.announced-announced)
+	if cc.Announced != announced {
+		t.Errorf("gRPC got %d new pickers, want none", cc.Announced-announced)
 	}
 }
 
@@ -132,10 +121,10 @@ func TestSameUpdate(t *testing.T) {
 func TestSlowClose(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	b.Update(configOf(clusterOf("c", prio(eps(1, 2)))))
-	cc.conn(t, 1).to(ready)
-	cc.conn(t, 2).to(ready)
+	cc.conn(t, 1).To(ready)
+	cc.conn(t, 2).To(ready)
 	hold := make(chan struct{})
-	cc.conn(t, 1).hold = hold
+	cc.conn(t, 1).Data = hold
 	b.lock()
 	b.publish()
 	b.unlock()
@@ -143,8 +132,8 @@ func TestSlowClose(t *testing.T) {
 	b.lock()
 	b.publish() // with which the connection is closed
 	b.unlock()
-	cc.conn(t, 2).to(failure)
-	cc.conn(t, 3).to(ready)
+	cc.conn(t, 2).To(failure)
+	cc.conn(t, 3).To(ready)
 	b.lock()
 	b.publish()
 	b.unlock()
@@ -153,8 +142,8 @@ func TestSlowClose(t *testing.T) {
 	}
 	close(hold)
 	b.flush()
-	if cc.closed != 1 {
-		t.Errorf("%d connections are closed, want 1", cc.closed)
+	if cc.Closed != 1 {
+		t.Errorf("%d connections are closed, want 1", cc.Closed)
 	}
 }
 
@@ -164,7 +153,7 @@ func TestDrainedStaysDown(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	b.Update(configOf(clusterOf("c", prio(eps(1, 2)))))
 	for n := 1; n <= 2; n++ {
-		cc.conn(t, n).to(ready)
+		cc.conn(t, n).To(ready)
 	}
 	drained := eps(1, 2)
 	drained[0].Health = picker.Draining
@@ -174,17 +163,17 @@ func TestDrainedStaysDown(t *testing.T) {
 	if !cc.has(1) {
 		t.Error("the connection of an endpoint that drains was closed, with its RPCs")
 	}
-	cc.conn(t, 1).to(idle)
+	cc.conn(t, 1).To(idle)
 	b.flush()
 	if cc.has(1) {
 		t.Error("the drained endpoint goes on connecting")
 	}
 	b.Update(configOf(clusterOf("c", prio(eps(1, 2)))))
 	b.flush()
-	if cc.conn(t, 1).connects != 1 {
+	if cc.conn(t, 1).Connects != 1 {
 		t.Error("the endpoint is not connected when it drains no more")
 	}
-	cc.conn(t, 1).to(ready)
+	cc.conn(t, 1).To(ready)
 	wantPick(t, b, 1, 2)
 }
 
@@ -236,12 +225,12 @@ func TestUndrain(t *testing.T) {
 		list := endpoints(health)
 		b.Update(configOf(clusterOf("c", prio(list[0]), prio(list[1]))))
 		if health == picker.Draining {
-			cc.conn(t, 1).to(failure) // priority 1 is next, and its only endpoint is draining
+			cc.conn(t, 1).To(failure) // priority 1 is next, and its only endpoint is draining
 		}
 		b.flush()
 	}
-	cc.conn(t, 2).to(failure)
-	cc.conn(t, 3).to(ready)
+	cc.conn(t, 2).To(failure)
+	cc.conn(t, 3).To(ready)
 	b.flush()
 	if got, err := b.pick(); got != addr(3).String() {
 		t.Errorf("picked %q, %v, want endpoint 3", got, err)
@@ -323,8 +312,8 @@ func TestTLSChangeKeepsConnections(t *testing.T) {
 					}
 					wantPick(t, b, 1)
 				}
-				if cc.opened != 1 || cc.closed != 0 {
-					t.Errorf("%d connections were opened and %d closed, want 1 and 0", cc.opened, cc.closed)
+				if cc.Opened != 1 || cc.Closed != 0 {
+					t.Errorf("%d connections were opened and %d closed, want 1 and 0", cc.Opened, cc.Closed)
 				}
 			})
 		})

@@ -153,20 +153,20 @@ func TestExplainPriorities(t *testing.T) {
 		}
 		kit.Pass(4 * time.Second)
 		want("at the start", "in use: it has 6s to connect before the next priority is tried", "not needed: never connected", "not needed: never connected")
-		cc.conn(t, 1).to(failure)
+		cc.conn(t, 1).To(failure)
 		kit.Pass(7 * time.Second)
 		want("after 11 s", "failed: it did not connect in time, and is still connecting", "in use: it has 9s to connect .*", "not needed: .*")
-		cc.conn(t, 2).to(failure)
-		cc.conn(t, 3).to(ready)
+		cc.conn(t, 2).To(failure)
+		cc.conn(t, 3).To(ready)
 		want("failed over", "failed: no endpoint can be reached", "in use: the first that can serve", "not needed: .*")
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(ready)
 		kit.Pass(time.Minute)
 		want("back", "in use: the first that can serve", "not needed; its connections are kept for another 14m0s", "not needed: .*")
-		cc.conn(t, 1).to(failure)
-		cc.conn(t, 3).to(failure)
-		cc.conn(t, 4).to(failure)
+		cc.conn(t, 1).To(failure)
+		cc.conn(t, 3).To(failure)
+		cc.conn(t, 4).To(failure)
 		want("all down", "failed: .*", "failed: .*", "in use: no priority can serve, and this is the last")
-		cc.conn(t, 3).to(ready)
+		cc.conn(t, 3).To(ready)
 		b.Update(configOf(clusterOf("c", in("d"), in("e", 9), in("b", 3))))
 		want("a new one on top", "no endpoints", "connecting, with 10s left .*", "in use: the first that can serve")
 	})
@@ -194,7 +194,7 @@ func TestExplainSession(t *testing.T) {
 	cfg.Filters = []picker.Filter{{Name: "session", Config: &resource.Session{Cookie: "s", Path: "/"}}}
 	b.take(cfg)
 	for n := 1; n <= 4; n++ {
-		cc.conn(t, n).to(ready)
+		cc.conn(t, n).To(ready)
 	}
 	want := func(ctx context.Context, shares map[int]float64) {
 		t.Helper()
@@ -216,7 +216,7 @@ func TestExplainSession(t *testing.T) {
 	want(cookie(2, "c"), map[int]float64{2: 1})
 	want(cookie(4, "d"), map[int]float64{4: 1})
 	want(cookie(4, "e"), map[int]float64{1: .05, 2: .05, 4: .9})
-	cc.conn(t, 4).to(failure)
+	cc.conn(t, 4).To(failure)
 	want(cookie(4, "d"), map[int]float64{3: 1})
 }
 
@@ -242,28 +242,26 @@ func TestExplainOut(t *testing.T) {
 		hasty   bool // nothing is published in the end
 	}{
 		{name: "draining", cluster: clusterOf("c", prio(drained)), out: "draining: .*", state: "IDLE",
-			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 2).to(ready) }},
+			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 2).To(ready) }},
 		{name: "connecting", cluster: clusterOf("c", both), out: "CONNECTING for 3s", state: "CONNECTING",
-			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 2).to(ready); kit.Pass(3 * time.Second) }},
+			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 2).To(ready); kit.Pass(3 * time.Second) }},
 		{name: "failed", cluster: clusterOf("c", both), out: "TRANSIENT_FAILURE for 2s", state: "TRANSIENT_FAILURE",
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
-				cc.conn(t, 2).to(ready)
-				cc.conn(t, 1).to(failure)
+				cc.conn(t, 2).To(ready)
+				cc.conn(t, 1).To(failure)
 				kit.Pass(2 * time.Second)
 			}},
 		{name: "ejected", cluster: detecting(clusterOf("c", both)), out: `ejected as an outlier until \d\d:\d\d:\d\dZ, 14s from now, or a little later`, state: "READY",
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
-				cc.conn(t, 1).to(ready)
-				cc.conn(t, 2).to(ready)
+				cc.conn(t, 1).To(ready)
+				cc.conn(t, 2).To(ready)
 				b.load(t, 40, 1)
 				kit.Pass(11 * time.Second)
 			}},
 		{name: "unhealthy", opts: Config{HealthCheckService: "s"}, cluster: clusterOf("c", both), out: "connected, but its health service does not report SERVING for 0s", state: "CONNECTING", hasty: true,
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
-				asked := make(chan struct{})
-				t.Cleanup(func() { close(asked) })
-				cc.conn(t, 1).healthy = asked
-				cc.conn(t, 1).to(ready)
+				cc.conn(t, 1).Unserved = true
+				cc.conn(t, 1).To(ready)
 				synctest.Wait()
 			}},
 		{name: "pick_first", cluster: firstOf(true, false, both), out: "pick_first has selected another endpoint, or none", state: "IDLE",
@@ -273,17 +271,17 @@ func TestExplainOut(t *testing.T) {
 			}},
 		{name: "other hash", cluster: ring(clusterOf("c", both)), ctx: metadatautil.WithHash(bg, hashOf(t, 2)), out: "the RPC's hash selects another endpoint", state: "IDLE"},
 		{name: "session", cluster: clusterOf("c", both), ctx: cookie(2, "c"), out: "the RPC's session is with another endpoint", state: "READY",
-			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 1).to(ready); cc.conn(t, 2).to(ready) }},
+			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 1).To(ready); cc.conn(t, 2).To(ready) }},
 		{name: "idle", cluster: policy(picker.Policy{}, both), out: "others are READY", state: "IDLE", hasty: true,
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
-				cc.conn(t, 2).to(ready)
+				cc.conn(t, 2).To(ready)
 				b.lock()
 				b.clusters["c"].inUse.localities[0].endpoints[0].setState(picker.Idle)
 				b.unlock()
 			}},
 		{name: "not published", cluster: clusterOf("c", both), out: "not READY yet when the configuration was last published", state: "READY", hasty: true,
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
-				cc.conn(t, 2).to(ready)
+				cc.conn(t, 2).To(ready)
 				b.lock()
 				b.clusters["c"].inUse.localities[0].endpoints[0].setState(picker.Ready)
 				b.unlock()

@@ -4,149 +4,40 @@
 package balancer
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
-	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/fakegrpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// fakeCC stands in for gRPC's side of a balancer. As gRPC does, it never calls
-// back from within a call; the test moves the SubConns' states.
+// fakeCC is gRPC's side of a balancer. The test moves the SubConns' states.
 type fakeCC struct {
-	balancer.ClientConn // nil: any other method is not expected
+	*fakegrpc.CC[chan struct{}] // if not nil, Shutdown waits until it is closed
 
-	b         *Balancer
-	mu        sync.Mutex
-	conns     map[string]*fakeConn // open ones, by address
-	opened    int
-	closed    int
-	state     connectivity.State
-	picker    balancer.Picker
-	announced int
-	streams   int    // of load reports, open
-	streamed  int    // of load reports, ever
 	duplicate string // an address that was opened while it was open
 }
 
-type fakeConn struct {
-	balancer.SubConn // nil
+type fakeConn = fakegrpc.SubConn[chan struct{}]
 
-	cc       *fakeCC
-	addr     string
-	listener func(balancer.SubConnState)
-	connects int
-	shut     bool
-	hold     chan struct{} // if not nil, Shutdown waits until it is closed
-	healthy  chan struct{} // if not nil, the health listener waits until it is closed
-}
-
-// MetricsRecorder implements balancer.ClientConn; it discards all metrics.
-func (*fakeCC) MetricsRecorder() estats.MetricsRecorder {
-	return estats.UnimplementedMetricsRecorder{}
-}
-
-func newFakeCC() *fakeCC { return &fakeCC{conns: map[string]*fakeConn{}} }
-
-func (cc *fakeCC) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	sc := &fakeConn{cc: cc, addr: addrs[0].Addr, listener: opts.StateListener}
-	if cc.conns[sc.addr] != nil {
-		cc.duplicate = sc.addr
-	}
-	cc.conns[sc.addr] = sc
-	cc.opened++
-	return sc, nil
-}
-
-func (cc *fakeCC) UpdateState(s balancer.State) {
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	cc.state, cc.picker = s.ConnectivityState, s.Picker
-	cc.announced++
-}
-
-func (cc *fakeCC) ResolveNow(resolver.ResolveNowOptions) {}
-
-func (sc *fakeConn) Connect() {
-	sc.cc.mu.Lock()
-	defer sc.cc.mu.Unlock()
-	sc.connects++
-}
-
-// RegisterHealthListener reports READY soon, as gRPC does without health checks.
-func (sc *fakeConn) RegisterHealthListener(l func(balancer.SubConnState)) {
-	healthy := sc.healthy
-	sc.cc.b.closing.Go(func() {
-		if healthy != nil {
-			<-healthy
-		}
-		l(balancer.SubConnState{ConnectivityState: connectivity.Ready})
-	})
-}
-
-func (sc *fakeConn) Shutdown() {
-	if sc.hold != nil {
-		<-sc.hold
-	}
-	sc.cc.mu.Lock()
-	defer sc.cc.mu.Unlock()
-	if !sc.shut {
-		sc.shut = true
-		sc.cc.closed++
-		if sc.cc.conns[sc.addr] == sc {
-			delete(sc.cc.conns, sc.addr)
+func newFakeCC(errorf func(format string, args ...any)) *fakeCC {
+	cc := &fakeCC{CC: fakegrpc.NewCC[chan struct{}](errorf)}
+	cc.OnNew = func(c *fakeConn, _ []resolver.Address) {
+		if cc.Find(c.Addr) != nil {
+			cc.duplicate = c.Addr
 		}
 	}
-}
-
-// GetOrBuildProducer builds the producer of out-of-band load reports; each SubConn has
-// one at a time. Nothing is ever reported.
-func (sc *fakeConn) GetOrBuildProducer(pb balancer.ProducerBuilder) (balancer.Producer, func()) {
-	count := func(open, opened int) {
-		sc.cc.mu.Lock()
-		defer sc.cc.mu.Unlock()
-		sc.cc.streams += open
-		sc.cc.streamed += opened
+	cc.OnCall = func(c *fakeConn, method string) {
+		if method == "Shutdown" && c.Data != nil {
+			<-c.Data
+		}
 	}
-	count(1, 1)
-	p, stop := pb.Build(silent{})
-	return p, func() { stop(); count(-1, 0) }
-}
-
-// silent is a connection to a server that never answers.
-type silent struct{ grpc.ClientConnInterface }
-
-func (silent) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-	<-ctx.Done()
-	return nil, status.FromContextError(ctx.Err()).Err()
-}
-
-func (silent) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption) error {
-	<-ctx.Done()
-	return status.FromContextError(ctx.Err()).Err()
-}
-
-// to moves the SubConn to a state, as gRPC would report it.
-func (sc *fakeConn) to(s connectivity.State) {
-	st := balancer.SubConnState{ConnectivityState: s}
-	if s == connectivity.TransientFailure {
-		st.ConnectionError = errors.New("connection refused")
-	}
-	sc.listener(st)
+	return cc
 }
 
 // conn returns the open SubConn of an endpoint made by ep.
@@ -163,11 +54,7 @@ func (cc *fakeCC) conn(t testing.TB, n int) *fakeConn {
 func (cc *fakeCC) has(n int) bool { return cc.find(n) != nil }
 
 // find returns the open SubConn of an endpoint, or nil.
-func (cc *fakeCC) find(n int) *fakeConn {
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	return cc.conns[addr(n).String()]
-}
+func (cc *fakeCC) find(n int) *fakeConn { return cc.Find(addr(n).String()) }
 
 func addr(n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), 80)

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net/netip"
 	"reflect"
@@ -66,9 +65,9 @@ func TestInspect(t *testing.T) {
 		edit(&first, 3, func(e *picker.Endpoint) { e.Health = picker.Draining })
 		b.take(configOf(clusterOf("c", first, second)))
 		for n := 1; n <= 2; n++ {
-			cc.conn(t, n).to(ready)
+			cc.conn(t, n).To(ready)
 		}
-		cc.conn(t, 3).to(failure)
+		cc.conn(t, 3).To(failure)
 		b.flush()
 
 		s := b.inspected()
@@ -112,7 +111,7 @@ func TestWatchEnds(t *testing.T) {
 			b.take(configOf(clusterOf("c", p)))
 			for _, l := range p.Localities {
 				for _, e := range l.Endpoints.All() {
-					cc.conn(t, int(e.Addr.Addr().As4()[3])).to(ready)
+					cc.conn(t, int(e.Addr.Addr().As4()[3])).To(ready)
 				}
 			}
 			b.flush()
@@ -207,11 +206,12 @@ func TestExplainChangesNothing(t *testing.T) {
 func (b *testLB) footprint(cc *fakeCC) string {
 	b.lock()
 	defer b.unlock()
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	text := fmt.Sprintln(cc.opened, cc.closed, cc.announced, cc.state, b.version, len(b.rec.journal.Events()), b.nextPublish, b.rt.Idle(), b.picker.waiting.Load(), b.picker.current.Load())
-	for _, a := range slices.Sorted(maps.Keys(cc.conns)) {
-		text += fmt.Sprintln(a, cc.conns[a].connects)
+	open := cc.Open()
+	cc.Mu.Lock()
+	defer cc.Mu.Unlock()
+	text := fmt.Sprintln(cc.Opened, cc.Closed, cc.Announced, cc.Now.ConnectivityState, b.version, len(b.rec.journal.Events()), b.nextPublish, b.rt.Idle(), b.picker.waiting.Load(), b.picker.current.Load())
+	for _, sc := range open {
+		text += fmt.Sprintln(sc.Addr, sc.Connects)
 	}
 	for _, l := range b.live() {
 		drops, overload := l.dropCounters()
@@ -239,7 +239,7 @@ func TestExplainDuringUpdates(t *testing.T) {
 			b.set(configOf(clusterOf("c", prio(eps(sets[i%len(sets)]...)))))
 			for _, n := range sets[i%len(sets)] {
 				if sc := cc.find(n); sc != nil && n%2 == 1 {
-					sc.to(ready)
+					sc.To(ready)
 				}
 			}
 		}

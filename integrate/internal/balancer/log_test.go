@@ -241,7 +241,7 @@ func TestSlowLogger(t *testing.T) {
 		if sc := cc.find(1); sc == nil {
 			t.Error("a child policy waits for the Logger")
 		} else {
-			sc.to(ready)
+			sc.To(ready)
 		}
 		close(h)
 		synctest.Wait()
@@ -270,7 +270,7 @@ func recorded(t *testing.T, b *testLB) *kit.Recorder {
 // pickOne makes a pick of the first endpoint, which becomes READY.
 func pickOne(t *testing.T, b *testLB, cc *fakeCC) balancer.PickResult {
 	t.Helper()
-	cc.conn(t, 1).to(connectivity.Ready)
+	cc.conn(t, 1).To(connectivity.Ready)
 	b.flush()
 	res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
 	kit.Must(t, err)

@@ -42,8 +42,8 @@ func TestLazyRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(ring(clusterOf("c", prio(eps(0, 1, 2, 3), eps(4, 5, 6, 7))))))
-		if n := cc.open(8); len(n) > 0 || cc.state != idle {
-			t.Fatalf("before any RPC endpoints %v connect and the channel is %v, want none and IDLE", n, cc.state)
+		if n := cc.open(8); len(n) > 0 || cc.Now.ConnectivityState != idle {
+			t.Fatalf("before any RPC endpoints %v connect and the channel is %v, want none and IDLE", n, cc.Now.ConnectivityState)
 		}
 		hash := rand.Uint64()
 		for range 3 {
@@ -57,32 +57,32 @@ func TestLazyRing(t *testing.T) {
 			t.Fatalf("RPCs with one hash woke endpoints %v, want one", open)
 		}
 		first := cc.conn(t, open[0])
-		if first.connects != 1 {
-			t.Errorf("the endpoint was connected %d times, want once", first.connects)
+		if first.Connects != 1 {
+			t.Errorf("the endpoint was connected %d times, want once", first.Connects)
 		}
 		b.flush()
-		before := cc.announced
-		first.to(connecting)
-		first.to(ready)
-		if cc.announced == before {
+		before := cc.Announced
+		first.To(connecting)
+		first.To(ready)
+		if cc.Announced == before {
 			t.Error("gRPC got no new picker when the endpoint that an RPC waits for became READY")
 		}
 		for range 3 {
-			if got, err := b.pickHash(hash); err != nil || got != first.addr {
-				t.Fatalf("Pick() = %q, %v, want %s", got, err, first.addr)
+			if got, err := b.pickHash(hash); err != nil || got != first.Addr {
+				t.Fatalf("Pick() = %q, %v, want %s", got, err, first.Addr)
 			}
 		}
 
 		// A connection that is lost is not replaced before it is needed.
-		first.to(idle)
+		first.To(idle)
 		b.flush()
-		if first.connects != 1 || cc.state != idle {
-			t.Errorf("after the connection was lost: %d attempts, channel %v, want 1 and IDLE", first.connects, cc.state)
+		if first.Connects != 1 || cc.Now.ConnectivityState != idle {
+			t.Errorf("after the connection was lost: %d attempts, channel %v, want 1 and IDLE", first.Connects, cc.Now.ConnectivityState)
 		}
 		_, _ = b.pickHash(hash)
 		synctest.Wait()
-		if first.connects != 2 {
-			t.Errorf("an RPC for a lost connection made it %d attempts, want 2", first.connects)
+		if first.Connects != 2 {
+			t.Errorf("an RPC for a lost connection made it %d attempts, want 2", first.Connects)
 		}
 	})
 }
@@ -104,7 +104,7 @@ func TestLazyRingWakesOne(t *testing.T) {
 			}
 			for _, n := range open {
 				if !failed[n] {
-					cc.conn(t, n).to(failure)
+					cc.conn(t, n).To(failure)
 					failed[n] = true
 				}
 			}
@@ -117,12 +117,12 @@ func TestLazyRingWakesOne(t *testing.T) {
 		}
 		// A failed endpoint keeps trying by itself.
 		c := cc.conn(t, 2)
-		n := c.connects
-		c.to(idle)
-		if c.connects != n+1 {
-			t.Errorf("an endpoint whose back-off is over made %d attempts, want 1", c.connects-n)
+		n := c.Connects
+		c.To(idle)
+		if c.Connects != n+1 {
+			t.Errorf("an endpoint whose back-off is over made %d attempts, want 1", c.Connects-n)
 		}
-		c.to(ready)
+		c.To(ready)
 		wantPick(t, b, 2)
 	})
 }
@@ -136,11 +136,11 @@ func TestLazyRingTurnsEager(t *testing.T) {
 		_, _ = b.pickHash(rand.Uint64())
 		synctest.Wait()
 		first := cc.conn(t, cc.open(3)[0])
-		first.to(ready)
-		first.to(idle)
+		first.To(ready)
+		first.To(idle)
 		b.Update(configOf(clusterOf("c", p)))
-		if n := cc.open(3); len(n) != 3 || cc.opened != 3 || first.connects != 2 {
-			t.Errorf("under EDF endpoints %v are connected, %d SubConns were made, the one that slept got %d attempts, want all, 3, 2", n, cc.opened, first.connects)
+		if n := cc.open(3); len(n) != 3 || cc.Opened != 3 || first.Connects != 2 {
+			t.Errorf("under EDF endpoints %v are connected, %d SubConns were made, the one that slept got %d attempts, want all, 3, 2", n, cc.Opened, first.Connects)
 		}
 	})
 }
@@ -224,11 +224,11 @@ func TestLazySession(t *testing.T) {
 				res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: ctx})
 				if err == nil {
 					res.Done(balancer.DoneInfo{BytesReceived: true})
-					return res.SubConn.(*fakeConn).addr
+					return res.SubConn.(*fakeConn).Addr
 				}
 				synctest.Wait()
 				if cc.has(1) {
-					cc.conn(t, 1).to(ready)
+					cc.conn(t, 1).To(ready)
 				}
 				b.flush()
 			}
@@ -236,12 +236,12 @@ func TestLazySession(t *testing.T) {
 		}
 		update(picker.Healthy)
 		_ = pick() // wakes it
-		cc.conn(t, 0).to(ready)
+		cc.conn(t, 0).To(ready)
 		update(picker.Draining)
 		if got := pick(); got != addr(0).String() {
 			t.Errorf("while the drained endpoint is connected, its session goes to %s", got)
 		}
-		cc.conn(t, 0).to(idle)
+		cc.conn(t, 0).To(idle)
 		b.flush()
 		if got := pick(); got != addr(1).String() {
 			t.Errorf("after the connection was lost, the session goes to %s, want the other endpoint", got)

@@ -40,7 +40,7 @@ func TestEjection(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(detecting(clusterOf("c", prio(eps(1, 2, 3))))))
 		for n := 1; n <= 3; n++ {
-			cc.conn(t, n).to(ready)
+			cc.conn(t, n).To(ready)
 		}
 		kit.Pass(9 * time.Second)
 		b.load(t, 60, 1)
@@ -68,8 +68,8 @@ func TestEjection(t *testing.T) {
 		kit.Pass(2 * time.Second)
 		b.load(t, 60)
 		wantPick(t, b, 1, 2, 3)
-		if cc.opened != 3 || cc.closed != 0 || cc.conn(t, 1).connects != 1 {
-			t.Errorf("opened %d connections, closed %d, connected %d times; want 3, 0, 1", cc.opened, cc.closed, cc.conn(t, 1).connects)
+		if cc.Opened != 3 || cc.Closed != 0 || cc.conn(t, 1).Connects != 1 {
+			t.Errorf("opened %d connections, closed %d, connected %d times; want 3, 0, 1", cc.Opened, cc.Closed, cc.conn(t, 1).Connects)
 		}
 	})
 }
@@ -84,7 +84,7 @@ func TestOutcomes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b, cc := newTestLB(t, Config{})
 			b.Update(configOf(detecting(clusterOf("c", prio(eps(1))))))
-			cc.conn(t, 1).to(ready)
+			cc.conn(t, 1).To(ready)
 			b.load(t, tt.failed, 1)
 			for range tt.void {
 				res, _ := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
@@ -104,15 +104,15 @@ func TestEjectedPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(detecting(clusterOf("c", prio(eps(1, 2)), prio(eps(3))))))
-		cc.conn(t, 1).to(ready)
-		cc.conn(t, 2).to(ready)
+		cc.conn(t, 1).To(ready)
+		cc.conn(t, 2).To(ready)
 		b.load(t, 40, 1, 2)
 		kit.Pass(11 * time.Second)
 		wantPick(t, b) // the next one connects
-		cc.conn(t, 3).to(ready)
+		cc.conn(t, 3).To(ready)
 		wantPick(t, b, 3)
-		if cc.state != ready {
-			t.Errorf("channel is %v, want READY", cc.state)
+		if cc.Now.ConnectivityState != ready {
+			t.Errorf("channel is %v, want READY", cc.Now.ConnectivityState)
 		}
 		b.load(t, 40, 3)
 		kit.Pass(10 * time.Second) // 21 s
@@ -122,8 +122,8 @@ func TestEjectedPriority(t *testing.T) {
 		}
 		kit.Pass(10 * time.Second) // 31 s
 		wantPick(t, b, 1, 2)
-		if cc.closed != 0 {
-			t.Errorf("closed %d connections, want none", cc.closed)
+		if cc.Closed != 0 {
+			t.Errorf("closed %d connections, want none", cc.Closed)
 		}
 	})
 }
@@ -141,8 +141,8 @@ func TestDetectionTimer(t *testing.T) {
 			b.Update(configOf(c))
 		}
 		update(10 * time.Second)
-		cc.conn(t, 1).to(ready)
-		cc.conn(t, 2).to(ready)
+		cc.conn(t, 1).To(ready)
+		cc.conn(t, 2).To(ready)
 		kit.Pass(6 * time.Second)
 		b.load(t, 40, 1)
 		for range 5 { // the same interval
@@ -181,8 +181,8 @@ func TestDetectionOff(t *testing.T) {
 		off := map[string]*picker.OutlierDetection{"absent": nil, "no algorithm": {Interval: time.Second}}
 		for name, outlier := range off {
 			b.Update(configOf(detecting(clusterOf("c", prio(eps(1, 2))))))
-			cc.conn(t, 1).to(ready)
-			cc.conn(t, 2).to(ready)
+			cc.conn(t, 1).To(ready)
+			cc.conn(t, 2).To(ready)
 			b.load(t, 40, 1)
 			kit.Pass(11 * time.Second)
 			wantPick(t, b, 2)
@@ -210,8 +210,8 @@ func TestEjectionSurvives(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		update := func(prios ...picker.Priority) { b.Update(configOf(detecting(clusterOf("c", prios...)))) }
 		update(prio(eps(1, 2)))
-		cc.conn(t, 1).to(ready)
-		cc.conn(t, 2).to(ready)
+		cc.conn(t, 1).To(ready)
+		cc.conn(t, 2).To(ready)
 		b.load(t, 40, 1)
 		kit.Pass(11 * time.Second)
 		wantPick(t, b, 2)
@@ -220,8 +220,8 @@ func TestEjectionSurvives(t *testing.T) {
 		update(prio(eps(1)), prio(eps(2))) // to another priority
 		wantPick(t, b, 2)
 		update(prio(eps(1, 2)))
-		cc.conn(t, 1).to(idle) // to another connection
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(idle) // to another connection
+		cc.conn(t, 1).To(ready)
 		wantPick(t, b, 2)
 		kit.Pass(10 * time.Second) // 21 s
 		wantPick(t, b, 2)
@@ -236,7 +236,7 @@ func TestEjectionSurvives(t *testing.T) {
 		wantPick(t, b, 2)
 		update(prio(eps(2)))
 		update(prio(eps(1, 2)))
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(ready)
 		b.flush()
 		if counts := b.shares(t, 20); counts[1] != 10 {
 			t.Errorf("an endpoint that was removed and added gets %d of 20 RPCs, want 10", counts[1])
@@ -282,9 +282,11 @@ func TestCounts(t *testing.T) {
 					switch sc := cc.find(n); {
 					case sc == nil: // SubConns are closed in the background
 					case rng.IntN(2) == 0:
-						sc.to(ready)
+						for sc.State != ready && sc.Step(true) {
+						}
 					case rng.IntN(4) == 0:
-						sc.to(failure)
+						for sc.State != failure && sc.Step(false) {
+						}
 					}
 				}
 			}
@@ -326,8 +328,8 @@ func TestCustomEjection(t *testing.T) {
 			kit.Must(t, err)
 			seen[a] = true
 		}
-		if len(seen) != 3 || cc.opened != 3 || cc.closed != 0 {
-			t.Errorf("picked %v, opened %d, closed %d; want all three, 3, 0", seen, cc.opened, cc.closed)
+		if len(seen) != 3 || cc.Opened != 3 || cc.Closed != 0 {
+			t.Errorf("picked %v, opened %d, closed %d; want all three, 3, 0", seen, cc.Opened, cc.Closed)
 		}
 	})
 }
@@ -350,7 +352,7 @@ func TestConsecutiveFailures(t *testing.T) {
 		}
 		b.Update(with(4))
 		for n := 1; n <= 3; n++ {
-			cc.conn(t, n).to(ready)
+			cc.conn(t, n).To(ready)
 		}
 		b.load(t, 9, 1) // three each
 		b.load(t, 3)    // and one success
@@ -407,15 +409,15 @@ func TestUnsentDoNotEject(t *testing.T) {
 		c.Leaves[0].Outlier.FailurePercentage = nil
 		c.Leaves[0].Outlier.Consecutive5xx = &picker.Consecutive{Failures: 3, Enforcement: 100}
 		b.Update(configOf(c))
-		cc.conn(t, 1).to(ready)
-		cc.conn(t, 2).to(ready)
+		cc.conn(t, 1).To(ready)
+		cc.conn(t, 2).To(ready)
 		fail := func(sent bool) {
 			b.flush()
 			for range 20 {
 				res, err := b.picker.Pick(pickInfo())
 				kit.Must(t, err)
 				info := balancer.DoneInfo{BytesSent: sent}
-				if res.SubConn.(*fakeConn).addr == addr(1).String() {
+				if res.SubConn.(*fakeConn).Addr == addr(1).String() {
 					info.Err = status.Error(codes.Unavailable, "no token")
 				}
 				res.Done(info)
@@ -451,7 +453,7 @@ func TestFailingFast(t *testing.T) {
 		}
 		b.Update(configOf(c))
 		for _, n := range list {
-			cc.conn(t, n).to(ready)
+			cc.conn(t, n).To(ready)
 		}
 		b.flush()
 		const rpcs = 20000
@@ -461,7 +463,7 @@ func TestFailingFast(t *testing.T) {
 			kit.Must(t, err)
 			info := balancer.DoneInfo{BytesReceived: true}
 			for _, n := range list[:3] {
-				if res.SubConn.(*fakeConn).addr == addr(n).String() {
+				if res.SubConn.(*fakeConn).Addr == addr(n).String() {
 					info.Err = status.Error(codes.Unavailable, "overloaded")
 					failed++
 				}

@@ -42,8 +42,8 @@ func TestFractionDrawnOnce(t *testing.T) {
 		}
 		b, cc := newTestLB(t, Config{})
 		b.take(cfg)
-		cc.conn(t, 0).to(ready)
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 0).To(ready)
+		cc.conn(t, 1).To(ready)
 		b.flush()
 		var got [2]int
 		for range n {
@@ -54,7 +54,7 @@ func TestFractionDrawnOnce(t *testing.T) {
 			kit.Must(t, err)
 			res.Done(balancer.DoneInfo{BytesReceived: true})
 			route := 0
-			if res.SubConn.(*fakeConn).addr == addr(1).String() {
+			if res.SubConn.(*fakeConn).Addr == addr(1).String() {
 				route = 1
 			}
 			got[route]++
@@ -83,7 +83,7 @@ func TestFractionOfUnserved(t *testing.T) {
 		}
 		b, cc := newTestLB(t, Config{})
 		b.take(cfg)
-		cc.conn(t, 0).to(ready)
+		cc.conn(t, 0).To(ready)
 		b.flush()
 		refused := 0
 		for range n {
@@ -107,7 +107,7 @@ func TestPicksTakeNoLock(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	b.Update(configOf(clusterOf("c", prio(eps(series(0, 50)...), eps(series(50, 50)...)))))
 	for i := range 100 {
-		cc.conn(t, i).to(ready)
+		cc.conn(t, i).To(ready)
 	}
 	b.flush()
 
@@ -116,17 +116,17 @@ func TestPicksTakeNoLock(t *testing.T) {
 	defer runtime.SetMutexProfileFraction(runtime.SetMutexProfileFraction(1))
 	stop := make(chan struct{})
 	var changes, picks sync.WaitGroup
-	for w := range 2 { // two, so that there is something to see
+	for w := range 2 { // two, so that there is something to see; each with SubConns of its own
 		changes.Go(func() {
-			for i := w; ; i++ {
+			for i := w; ; i += 2 {
 				select {
 				case <-stop:
 					return
 				default:
 				}
 				sc := cc.conn(t, i%100)
-				sc.to(failure)
-				sc.to(ready)
+				sc.To(failure)
+				sc.To(ready)
 				b.flush()
 			}
 		})
@@ -202,7 +202,7 @@ func TestBreakerKeepsCount(t *testing.T) {
 	} {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(changes[0]))
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(ready)
 		b.flush()
 		res, err := b.picker.Pick(pickInfo())
 		kit.Must(t, err)
@@ -210,7 +210,7 @@ func TestBreakerKeepsCount(t *testing.T) {
 			b.Update(configOf(c))
 			b.flush()
 		}
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(ready)
 		b.flush()
 		if _, err := b.pick(); err == nil {
 			t.Errorf("%s: max_requests is 1, one RPC is in flight, and another was admitted", name)
@@ -238,7 +238,7 @@ func TestBreakerBeforePublication(t *testing.T) {
 			b.Update(configOf(c))
 		}
 		update("one")
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(ready)
 		b.flush()
 		update("two")
 		update("one")
@@ -264,7 +264,7 @@ func TestBreakerWithoutLimit(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	update := func(limit uint32) {
 		b.Update(limited(limit))
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(ready)
 		b.flush()
 	}
 	start := func() (finish func()) {
@@ -319,7 +319,7 @@ func TestRefusalsAllocateNothing(t *testing.T) {
 		change(cfg)
 		b.set(cfg)
 		if cc.has(0) {
-			cc.conn(t, 0).to(ready)
+			cc.conn(t, 0).To(ready)
 		}
 		b.flush()
 		info := balancer.PickInfo{FullMethodName: "/s/m", Ctx: t.Context()}
@@ -345,7 +345,7 @@ func TestRefusalsFollow(t *testing.T) {
 		of.Service, of.MaxRequests, of.Drops = leaf.Service, leaf.MaxRequests, slices.Clone(leaf.Drops)
 		change(of)
 		b.set(cfg)
-		cc.conn(t, 0).to(ready)
+		cc.conn(t, 0).To(ready)
 		b.flush()
 		r := b.picker.current.Load().clusters.At(0).rejections
 		return r, fmt.Sprint(r.overload, r.drops)
@@ -379,7 +379,7 @@ func TestDefaultMaxRequests(t *testing.T) {
 			leaf := &cfg.Clusters[0].Leaves[0]
 			leaf.MaxRequests, leaf.DefaultLimit = 1024, !configured
 			b.set(cfg)
-			cc.conn(t, 0).to(ready)
+			cc.conn(t, 0).To(ready)
 			b.flush()
 			return func(n int) (ok int) {
 				for range n {

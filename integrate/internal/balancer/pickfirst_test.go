@@ -60,8 +60,8 @@ func TestPickFirst(t *testing.T) {
 
 		b.to(cc.conn(t, 3), idle)
 		b.flush()
-		if cc.state != idle || cc.opened != 3 {
-			t.Errorf("the channel is %v without a connection, %d SubConns made, want IDLE and 3", cc.state, cc.opened)
+		if cc.Now.ConnectivityState != idle || cc.Opened != 3 {
+			t.Errorf("the channel is %v without a connection, %d SubConns made, want IDLE and 3", cc.Now.ConnectivityState, cc.Opened)
 		}
 		wantPick(t, b)
 		b.calm()
@@ -110,8 +110,8 @@ func TestPickFirstUpdates(t *testing.T) {
 		drained[0].Health = picker.Draining
 		b.set(configOf(firstOf(true, false, prio(drained))))
 		wantConns(t, b, cc, 5)
-		if cc.opened != 3 || cc.closed != 2 || cc.duplicate != "" {
-			t.Errorf("opened %d, closed %d, twice %q; want 3, 2, none", cc.opened, cc.closed, cc.duplicate)
+		if cc.Opened != 3 || cc.Closed != 2 || cc.duplicate != "" {
+			t.Errorf("opened %d, closed %d, twice %q; want 3, 2, none", cc.Opened, cc.Closed, cc.duplicate)
 		}
 	})
 }

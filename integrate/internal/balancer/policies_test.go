@@ -52,7 +52,7 @@ func (h *hashless) repick(t *testing.T) {
 			t.Fatal(err)
 		default:
 			res.Done(balancer.DoneInfo{BytesReceived: true})
-			h.got[res.SubConn.(*fakeConn).addr]++
+			h.got[res.SubConn.(*fakeConn).Addr]++
 		}
 	}
 	h.waiting = left
@@ -86,15 +86,15 @@ func TestLazyRingHashless(t *testing.T) {
 				t.Fatalf("the RPC connects endpoints %v, want one", open)
 			}
 			first := cc.conn(t, open[0])
-			first.to(connecting)
+			first.To(connecting)
 			rpc.repick(t)
 			if open := cc.open(n); len(rpc.waiting) != 1 || len(open) != 1 {
 				t.Fatalf("the RPC connects endpoints %v, want to wait for the first", open)
 			}
-			first.to(ready)
+			first.To(ready)
 			rpc.repick(t)
-			if rpc.got[first.addr] != 1 {
-				t.Fatalf("the RPC went to %v with %s READY", rpc.got, first.addr)
+			if rpc.got[first.Addr] != 1 {
+				t.Fatalf("the RPC went to %v with %s READY", rpc.got, first.Addr)
 			}
 			rpc.end()
 			synctest.Wait()
@@ -143,7 +143,7 @@ func TestHashlessShares(t *testing.T) {
 		rpcs := &hashless{b: b, got: map[string]int{}}
 		for _, n := range []int{0, 3, 1} {
 			rpcs.begin(t, each)
-			cc.conn(t, n).to(ready)
+			cc.conn(t, n).To(ready)
 			rpcs.repick(t)
 		}
 		for range 20 {
@@ -222,7 +222,7 @@ func (b *testLB) takes(t *testing.T, n int, takes map[int]time.Duration) map[int
 		res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
 		kit.Must(t, err)
 		for k, d := range takes {
-			if res.SubConn.(*fakeConn).addr == addr(k).String() {
+			if res.SubConn.(*fakeConn).Addr == addr(k).String() {
 				got[k]++
 				time.AfterFunc(d, func() { res.Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true}) })
 			}
@@ -267,8 +267,8 @@ func TestLeastLatencySwitch(t *testing.T) {
 		if n := breakerOf(b).InFlight(); n != 0 {
 			t.Errorf("%d RPCs in flight at the end", n)
 		}
-		if cc.opened != 4 {
-			t.Errorf("opened %d connections, want 4", cc.opened)
+		if cc.Opened != 4 {
+			t.Errorf("opened %d connections, want 4", cc.Opened)
 		}
 	})
 }
@@ -334,7 +334,7 @@ func TestSlowStart(t *testing.T) {
 				b, cc := newTestLB(t, Config{})
 				b.Update(configOf(c))
 				for e := 1; e <= 3; e++ {
-					cc.conn(t, e).to(ready)
+					cc.conn(t, e).To(ready)
 				}
 				kit.Pass(window + 5*step)
 				for range 2 {
@@ -343,8 +343,8 @@ func TestSlowStart(t *testing.T) {
 						t.Error("the timer runs though no endpoint warms up")
 					}
 					b.unlock()
-					cc.conn(t, 4).to(idle)
-					cc.conn(t, 4).to(ready)
+					cc.conn(t, 4).To(idle)
+					cc.conn(t, 4).To(ready)
 					since := time.Now()
 					for _, pause := range []time.Duration{1, 4, 10, 14, 3} {
 						kit.Pass(pause*step + 100*time.Millisecond)
@@ -402,7 +402,7 @@ func TestFadeIn(t *testing.T) {
 					t.Helper()
 					owned(number) // RPCs connect it
 					synctest.Wait()
-					cc.conn(t, number).to(ready)
+					cc.conn(t, number).To(ready)
 					b.flush()
 				}
 				b.set(configOf(cluster(1, 2, 3)))
@@ -437,15 +437,19 @@ func TestFadeIn(t *testing.T) {
 					t.Errorf("an endpoint that was added has %.2f of its hashes at first, want 0.1", ratio)
 				}
 				c := cc.conn(t, 4)
-				c.to(idle)
+				c.To(idle)
 				connect(4)
 				if got := len(owned(4)); got != len(all) {
 					t.Errorf("an endpoint that reconnects has %d of its %d hashes", got, len(all))
 				}
-				c.to(failure)
+				c.To(idle)
 				kit.Pass(time.Second)
-				c.to(ready)
-				b.flush()
+				owned(4) // RPCs connect it
+				synctest.Wait()
+				c.To(failure)
+				kit.Pass(time.Second)
+				c.To(idle)
+				connect(4)
 				fades("failed", all)
 				b.lock()
 				if b.clusters["c"].slowStartTimer != nil {

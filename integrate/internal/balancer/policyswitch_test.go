@@ -27,7 +27,8 @@ func lose(t *testing.T, b *testLB, cc *fakeCC, n int) {
 	t.Helper()
 	b.to(cc.conn(t, n), idle)
 	b.flush()
-	b.to(cc.conn(t, n), connecting)
+	_, _ = b.pick() // pick_first connects when an RPC needs it
+	b.calm()
 	b.to(cc.conn(t, n), failure)
 	b.flush()
 }
@@ -114,8 +115,9 @@ func TestNoConnectionNoState(t *testing.T) {
 				synctest.Wait()
 			}
 			for _, n := range []int{1, 3} {
-				b.to(cc.conn(t, n), connecting)
-				b.to(cc.conn(t, n), failure)
+				for sc := cc.conn(t, n); sc.State != failure && sc.Step(false); {
+					b.calm()
+				}
 			}
 			kit.Pass(time.Second)
 		}
@@ -131,7 +133,7 @@ func TestLostWhileRetired(t *testing.T) {
 			retireSecond(t, b, cc, eps(2))
 			b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1)), prio(eps(2)))))
 			c := cc.conn(t, 2)
-			asked := c.connects
+			asked := c.Connects
 			b.to(c, idle)
 			b.flush()
 			last := clusterOf("c", prio(eps(2)))
@@ -148,7 +150,7 @@ func TestLostWhileRetired(t *testing.T) {
 				_, _ = b.pickHash(uint64(i) << 58)
 				synctest.Wait()
 			}
-			if c.connects == asked && !c.shut {
+			if c.Connects == asked && !c.IsShut() {
 				t.Errorf("hashed %v: the connection was not asked to connect", hashed)
 			}
 		})
@@ -208,7 +210,7 @@ func TestEjectionAfterSwitch(t *testing.T) {
 			res, err := b.picker.Pick(pickInfo())
 			kit.Must(t, err)
 			info := endedOK
-			if res.SubConn.(*fakeConn).addr == addr(1).String() {
+			if res.SubConn.(*fakeConn).Addr == addr(1).String() {
 				info.Err = errors.New("failed")
 			}
 			res.Done(info)
@@ -225,7 +227,7 @@ func TestHealthAfterSwitch(t *testing.T) {
 	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1)))))
 	b.to(cc.conn(t, 1), ready)
 	b.flush()
-	cc.conn(t, 1).healthy = make(chan struct{})
+	cc.conn(t, 1).Unserved = true
 	b.Update(configOf(clusterOf("c", prio(eps(1)))))
 	b.lock()
 	b.publish()
@@ -233,7 +235,8 @@ func TestHealthAfterSwitch(t *testing.T) {
 	if _, err := b.pick(); !errors.Is(err, balancer.ErrNoSubConnAvailable) {
 		t.Errorf("Pick() error = %v before the backend's health is known, want the RPC to wait", err)
 	}
-	close(cc.conn(t, 1).healthy)
+	cc.conn(t, 1).Unserved = false
+	cc.conn(t, 1).Serve()
 	wantPick(t, b, 1)
 }
 
@@ -340,7 +343,9 @@ func TestLatestConnectionError(t *testing.T) {
 		b.set(configOf(clusterOf("c", prio(eps(1)))))
 		sc := cc.conn(t, 1)
 		for _, text := range []string{"connection refused", "certificate has expired"} {
-			sc.listener(balancer.SubConnState{ConnectivityState: failure, ConnectionError: errors.New(text)})
+			cc.Refused = errors.New(text)
+			sc.To(connecting)
+			sc.To(failure)
 			kit.Pass(2 * time.Second)
 			if _, err := b.pick(); err == nil || !strings.Contains(err.Error(), text) {
 				t.Errorf("Pick() error = %v, want it to say %q", err, text)
@@ -363,10 +368,11 @@ func TestNothingAfterClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	sc := cc.conn(t, 9)
+	sc.Connect()
 	b.lock()
 	c.close()
 	b.unlock()
-	sc.to(ready)
+	sc.To(ready)
 	b.calm()
 	if heard > 0 {
 		t.Error("the policy was called after Close")

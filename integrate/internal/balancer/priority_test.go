@@ -57,11 +57,11 @@ func TestNothingSpills(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	b.Update(configOf(clusterOf("c", prio(eps(1, 2, 3, 4)), prio(eps(5)))))
 	for n := 1; n <= 4; n++ {
-		cc.conn(t, n).to(failure)
+		cc.conn(t, n).To(failure)
 	}
-	cc.conn(t, 5).to(ready)
+	cc.conn(t, 5).To(ready)
 	wantPick(t, b, 5)
-	cc.conn(t, 4).to(ready)
+	cc.conn(t, 4).To(ready)
 	wantPick(t, b, 4)
 }
 
@@ -76,17 +76,17 @@ func TestFailoverAtOnce(t *testing.T) {
 	if cc.has(3) {
 		t.Fatal("priority 1 connects while priority 0 may still come up")
 	}
-	cc.conn(t, 1).to(failure)
+	cc.conn(t, 1).To(failure)
 	if cc.has(3) {
 		t.Fatal("priority 1 connects after one failure of two in priority 0")
 	}
-	cc.conn(t, 2).to(failure)
+	cc.conn(t, 2).To(failure)
 	wantPick(t, b) // P1 is connecting: wait, do not fail
-	cc.conn(t, 3).to(ready)
+	cc.conn(t, 3).To(ready)
 	wantPick(t, b, 3)
-	cc.conn(t, 2).to(connecting) // sticky failure: P0 is still down
+	cc.conn(t, 2).To(connecting) // sticky failure: P0 is still down
 	wantPick(t, b, 3)
-	cc.conn(t, 2).to(ready)
+	cc.conn(t, 2).To(ready)
 	wantPick(t, b, 2)
 	if !cc.has(3) {
 		t.Error("the connections of priority 1 were closed at once, want them kept for 15 minutes")
@@ -99,23 +99,23 @@ func TestFailoverTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(clusterOf("c", prio(eps(1)), prio(eps(2)))))
-		cc.conn(t, 1).to(connecting)
+		cc.conn(t, 1).To(connecting)
 		kit.Pass(9900 * time.Millisecond)
 		if cc.has(2) {
 			t.Fatal("failover before the timeout")
 		}
 		kit.Pass(200 * time.Millisecond)
-		cc.conn(t, 2).to(ready)
+		cc.conn(t, 2).To(ready)
 		wantPick(t, b, 2)
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(ready)
 		wantPick(t, b, 1)
 
 		// P0 loses its connection: it was READY, so it gets the full time again.
-		cc.conn(t, 1).to(idle)
+		cc.conn(t, 1).To(idle)
 		wantPick(t, b)
 		kit.Pass(11 * time.Second)
 		wantPick(t, b, 2) // P1 was only deactivated: used at once
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(ready)
 		wantPick(t, b, 1)
 		kit.Pass(14 * time.Minute)
 		if !cc.has(2) {
@@ -137,9 +137,9 @@ func TestFirstConnectingPriority(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(clusterOf("c", prio(eps(1)), prio(eps(2)))))
 		kit.Pass(11 * time.Second) // P0 hangs
-		cc.conn(t, 2).to(failure)
+		cc.conn(t, 2).To(failure)
 		wantPick(t, b)
-		cc.conn(t, 1).to(failure)
+		cc.conn(t, 1).To(failure)
 		b.flush()
 		_, err := b.pick()
 		if err == nil || !strings.Contains(err.Error(), "connection refused") {
@@ -158,16 +158,16 @@ func TestNewTopPriority(t *testing.T) {
 	low := picker.Locality{ID: picker.LocalityID{Zone: "low"}, Weight: 1, Endpoints: picker.ListOf(eps(1)...)}
 	top := picker.Locality{ID: picker.LocalityID{Zone: "top"}, Weight: 1, Endpoints: picker.ListOf(eps(2)...)}
 	b.Update(configOf(clusterOf("c", picker.Priority{Localities: []picker.Locality{low}})))
-	cc.conn(t, 1).to(ready)
+	cc.conn(t, 1).To(ready)
 	wantPick(t, b, 1)
 	b.Update(configOf(clusterOf("c", picker.Priority{Localities: []picker.Locality{top}}, picker.Priority{Localities: []picker.Locality{low}})))
 	wantPick(t, b, 1)
-	cc.conn(t, 2).to(connecting)
+	cc.conn(t, 2).To(connecting)
 	wantPick(t, b, 1)
-	cc.conn(t, 2).to(ready)
+	cc.conn(t, 2).To(ready)
 	wantPick(t, b, 2)
-	if cc.opened != 2 || cc.closed != 0 {
-		t.Errorf("opened %d and closed %d connections, want 2 and 0", cc.opened, cc.closed)
+	if cc.Opened != 2 || cc.Closed != 0 {
+		t.Errorf("opened %d and closed %d connections, want 2 and 0", cc.Opened, cc.Closed)
 	}
 }
 
@@ -176,15 +176,15 @@ func TestNewTopPriority(t *testing.T) {
 func TestEmptyPriority(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	b.Update(configOf(clusterOf("c", prio(eps()), prio(eps(1)))))
-	cc.conn(t, 1).to(ready)
+	cc.conn(t, 1).To(ready)
 	wantPick(t, b, 1)
 	b.Update(configOf(clusterOf("c")))
 	b.flush()
 	if _, err := b.pick(); err == nil || errors.Is(err, balancer.ErrNoSubConnAvailable) {
 		t.Fatalf("Pick() without endpoints = %v, want an error about missing endpoints", err)
 	}
-	if cc.state != failure {
-		t.Errorf("channel is %v, want TRANSIENT_FAILURE", cc.state)
+	if cc.Now.ConnectivityState != failure {
+		t.Errorf("channel is %v, want TRANSIENT_FAILURE", cc.Now.ConnectivityState)
 	}
 	if cc.has(1) {
 		t.Error("the connection to an endpoint that is gone is still open")
@@ -208,15 +208,15 @@ func TestPriorityKeepsLower(t *testing.T) {
 			return configOf(c)
 		}
 		b.Update(cfg(picker.PolicyEDF))
-		cc.conn(t, 1).to(failure)
-		cc.conn(t, 2).to(ready)
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(failure)
+		cc.conn(t, 2).To(ready)
+		cc.conn(t, 1).To(ready)
 		wantPick(t, b, 1)
-		cc.conn(t, 1).to(idle) // 10 s to connect
+		cc.conn(t, 1).To(idle) // 10 s to connect
 		kit.Pass(5 * time.Second)
 		b.Update(cfg(picker.PolicyRoundRobin))
-		if b.flush(); cc.opened != 2 || cc.closed != 0 {
-			t.Fatalf("%d connections opened and %d closed, want 2 and 0", cc.opened, cc.closed)
+		if b.flush(); cc.Opened != 2 || cc.Closed != 0 {
+			t.Fatalf("%d connections opened and %d closed, want 2 and 0", cc.Opened, cc.Closed)
 		}
 		kit.Pass(6 * time.Second)
 		wantPick(t, b, 2)
@@ -232,17 +232,17 @@ func TestPriorityRemoved(t *testing.T) {
 		a, low := zone("a", eps(1)), zone("b", eps(2))
 		both, one := configOf(clusterOf("c", a, low)), configOf(clusterOf("c", a))
 		b.Update(both)
-		cc.conn(t, 1).to(failure)
-		cc.conn(t, 2).to(ready)
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(failure)
+		cc.conn(t, 2).To(ready)
+		cc.conn(t, 1).To(ready)
 		wantPick(t, b, 1)
 		kit.Pass(14 * time.Minute)
-		cc.conn(t, 1).to(failure)
+		cc.conn(t, 1).To(failure)
 		wantPick(t, b, 2)
-		if cc.opened != 2 {
-			t.Errorf("%d connections were opened, want 2: the lower priority's was kept", cc.opened)
+		if cc.Opened != 2 {
+			t.Errorf("%d connections were opened, want 2: the lower priority's was kept", cc.Opened)
 		}
-		cc.conn(t, 1).to(ready)
+		cc.conn(t, 1).To(ready)
 		wantPick(t, b, 1)
 		b.Update(one)
 		if b.flush(); cc.has(2) {
@@ -267,8 +267,8 @@ func TestPriorityIdentity(t *testing.T) {
 		if !cc.has(2) {
 			t.Fatal("an update gave zone a more time than the 10 s")
 		}
-		if cc.opened != 2 || cc.closed != 0 {
-			t.Errorf("%d connections opened and %d closed, want 2 and 0", cc.opened, cc.closed)
+		if cc.Opened != 2 || cc.Closed != 0 {
+			t.Errorf("%d connections opened and %d closed, want 2 and 0", cc.Opened, cc.Closed)
 		}
 	})
 }
@@ -278,13 +278,13 @@ func TestPriorityIdentity(t *testing.T) {
 func TestPriorityChosenOnce(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	b.Update(configOf(clusterOf("c", zone("a", eps(1)), zone("b", eps(2)))))
-	cc.conn(t, 1).to(ready)
+	cc.conn(t, 1).To(ready)
 	wantPick(t, b, 1)
 	b.Update(configOf(clusterOf("c", zone("a", nil), zone("b", eps(3)))))
-	cc.conn(t, 3).to(ready)
+	cc.conn(t, 3).To(ready)
 	wantPick(t, b, 3)
-	if cc.opened != 2 {
-		t.Errorf("%d connections were opened, want those to endpoints 1 and 3", cc.opened)
+	if cc.Opened != 2 {
+		t.Errorf("%d connections were opened, want those to endpoints 1 and 3", cc.Opened)
 	}
 }
 
@@ -318,12 +318,12 @@ func TestPriorityReactivatedConnecting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(clusterOf("c", zone("a", eps(0)), zone("b", eps(1)), zone("c", eps(2)))))
-		cc.conn(t, 0).to(failure)
-		cc.conn(t, 1).to(ready)
-		cc.conn(t, 0).to(ready)
-		cc.conn(t, 1).to(idle)
-		cc.conn(t, 1).to(connecting)
-		cc.conn(t, 0).to(failure)
+		cc.conn(t, 0).To(failure)
+		cc.conn(t, 1).To(ready)
+		cc.conn(t, 0).To(ready)
+		cc.conn(t, 1).To(idle)
+		cc.conn(t, 1).To(connecting)
+		cc.conn(t, 0).To(failure)
 		wantFailover(t, b, cc, 2)
 	})
 }

@@ -25,7 +25,7 @@ func TestFirstEndpointsAtOnce(t *testing.T) {
 		b.Update(configOf(clusterOf("c", prio(eps(1, 2, 3)))))
 		synctest.Wait()
 		for n := 1; n <= 3; n++ {
-			cc.conn(t, n).to(ready)
+			cc.conn(t, n).To(ready)
 		}
 		got := map[string]bool{}
 		for range 3 {
@@ -49,17 +49,17 @@ func TestStatesAtOnce(t *testing.T) {
 		begin := time.Now()
 		want := func(when string, s connectivity.State) {
 			t.Helper()
-			if synctest.Wait(); cc.state != s {
-				t.Errorf("%s the channel is %v, want %v", when, cc.state, s)
+			if synctest.Wait(); cc.Now.ConnectivityState != s {
+				t.Errorf("%s the channel is %v, want %v", when, cc.Now.ConnectivityState, s)
 			}
 		}
 		want("before any RPC", idle)
 		for range 3 {
 			_, _ = b.pickHash(1)
 			want("while an RPC has an endpoint connected", connecting)
-			cc.conn(t, 0).to(ready)
+			cc.conn(t, 0).To(ready)
 			want("when the endpoint is READY", ready)
-			cc.conn(t, 0).to(idle)
+			cc.conn(t, 0).To(idle)
 			want("when the connection is lost", idle)
 			b.flush() // picks learn of it
 		}
@@ -95,7 +95,7 @@ func TestUpdateRate(t *testing.T) {
 		}
 		<-time.After(maxPublishPause)
 		synctest.Wait()
-		cc.conn(t, updates+1).to(ready)
+		cc.conn(t, updates+1).To(ready)
 		b.flush()
 		if got, err := b.pick(); got != addr(updates+1).String() {
 			t.Errorf("picked %q, %v, want the endpoint of the last update", got, err)
@@ -114,7 +114,7 @@ func TestShutdownDelay(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		replaceBy := func(n int) {
 			b.Update(configOf(clusterOf("c", prio(eps(n)))))
-			cc.conn(t, n).to(ready)
+			cc.conn(t, n).To(ready)
 			time.Sleep(maxPublishPause)
 			synctest.Wait()
 			if got, err := b.pick(); got != addr(n).String() {

@@ -166,7 +166,7 @@ func (tr *ringTrial) report() {
 	}
 	s := next[tr.Rand.IntN(len(next))]
 	tr.raw[n] = s
-	tr.cc.conn(tr, n).to(s)
+	tr.cc.conn(tr, n).To(s)
 	tr.observe(n, s)
 }
 
@@ -202,7 +202,7 @@ func (tr *ringTrial) settle() {
 	for n := range 7 {
 		made := 0
 		if tr.cc.has(n) {
-			made = tr.cc.conn(tr, n).connects
+			made = tr.cc.conn(tr, n).Connects
 		}
 		if made == tr.connects[n]+1 && tr.in(n) == idle && wake {
 			woken = append(woken, n)
@@ -220,8 +220,8 @@ func (tr *ringTrial) settle() {
 	if wake != (len(woken) == 1) {
 		tr.Fatalf("endpoints %v were woken, want one: %t; %v", woken, wake, tr.state)
 	}
-	if state, _ := tr.aggregate(); tr.cc.state != state {
-		tr.Fatalf("the channel is %v, want %v; %v, draining %v", tr.cc.state, state, tr.state, tr.draining)
+	if state, _ := tr.aggregate(); tr.cc.Now.ConnectivityState != state {
+		tr.Fatalf("the channel is %v, want %v; %v, draining %v", tr.cc.Now.ConnectivityState, state, tr.state, tr.draining)
 	}
 }
 

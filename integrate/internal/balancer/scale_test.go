@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/picker"
@@ -41,16 +42,16 @@ func BenchmarkFlap(b *testing.B) {
 				eager := clusterOf("c", prio(endpoints))
 				lb.Update(configOf(eager)) // connects them all
 				for i := range n {
-					cc.conn(b, i).to(ready)
+					cc.conn(b, i).To(ready)
 				}
 				lb.Update(configOf(policy.make(clusterOf("c", prio(endpoints)))))
 				lb.flush()
 				sc := cc.conn(b, n/2)
 				b.ReportAllocs()
 				for b.Loop() {
-					sc.to(failure)
+					sc.To(failure)
 					lb.flush()
-					sc.to(ready)
+					sc.To(ready)
 					lb.flush()
 				}
 			})
@@ -76,7 +77,7 @@ func BenchmarkPick(b *testing.B) {
 			}
 			lb.take(cfg)
 			for i := range 10 {
-				cc.conn(b, i).to(ready)
+				cc.conn(b, i).To(ready)
 			}
 			lb.flush()
 			info := balancer.PickInfo{FullMethodName: "/s/m", Ctx: lb.bind(context.Background())}
@@ -143,18 +144,8 @@ func measureSize(b *testing.B, n int, subset uint32) {
 	}
 	lb, cc := newTestLB(b, Config{})
 	rise := func() {
-		cc.mu.Lock()
-		var fresh []*fakeConn
-		for _, sc := range cc.conns {
-			if sc.connects == 1 {
-				sc.connects++
-				fresh = append(fresh, sc)
-			}
-		}
-		cc.mu.Unlock()
-		for _, sc := range fresh {
-			sc.to(connecting)
-			sc.to(ready)
+		for _, sc := range cc.Open() {
+			sc.To(ready)
 		}
 	}
 	first := config()
@@ -210,10 +201,10 @@ func startAll(t testing.TB, n int) uint64 {
 		conns[i] = cc.conn(t, i)
 	}
 	for _, sc := range conns {
-		sc.to(connecting)
+		sc.To(connecting)
 	}
 	for _, sc := range conns {
-		sc.to(connectivity.Ready)
+		sc.To(connectivity.Ready)
 	}
 	b.flush()
 	bytes := allocated() - begin
@@ -266,16 +257,17 @@ func heldBy(t *testing.T, n int) int64 {
 	cfg := configOf(clusterOf("c", prio(eps(numbers...))))
 	b.Update(cfg)
 	for i := range n {
-		cc.conn(t, i).to(ready)
+		cc.conn(t, i).To(ready)
 	}
 	b.flush()
 	total := live() - before
 	// The memory of the fakes: one each, its address and its place in the map.
-	fakes := newFakeCC()
+	fakes := newFakeCC(t.Errorf)
 	before = live()
 	for i := range n {
 		a := addr(i).String()
-		fakes.conns[a] = &fakeConn{cc: fakes, addr: a}
+		_, err := fakes.NewSubConn([]resolver.Address{{Addr: a}}, balancer.NewSubConnOptions{})
+		kit.Must(t, err)
 	}
 	total -= live() - before
 	runtime.KeepAlive(fakes)
@@ -316,10 +308,10 @@ func startClusters(t testing.TB, n int) (*testLB, *fakeCC, *picker.Config, uint6
 	begin := allocated()
 	b.Update(cfg)
 	for i := range n {
-		cc.conn(t, i).to(connecting)
+		cc.conn(t, i).To(connecting)
 	}
 	for i := range n {
-		cc.conn(t, i).to(connectivity.Ready)
+		cc.conn(t, i).To(connectivity.Ready)
 	}
 	b.flush()
 	return b, cc, cfg, allocated() - begin
@@ -366,7 +358,7 @@ func newGrowing(t *testing.T, n int) *growing {
 func (g *growing) grow(n, to int) {
 	for ; g.ready < to; kit.Pass(time.Millisecond) {
 		for end := min(g.ready+n, to); g.ready < end; g.ready++ {
-			g.conns[g.ready].to(connectivity.Ready)
+			g.conns[g.ready].To(connectivity.Ready)
 		}
 	}
 }
@@ -417,7 +409,7 @@ func TestGrowthWaits(t *testing.T) {
 		kit.Pass(soon)
 		g.wantReady("many more", n/2, n/2)
 		g.grow(100, n/2+100)
-		g.conns[0].to(connectivity.Idle)
+		g.conns[0].To(connectivity.Idle)
 		kit.Pass(soon)
 		g.wantReady("one is lost", n/2+99, n/2+99)
 		g.calm()
@@ -433,7 +425,7 @@ func TestGrowthOfFew(t *testing.T) {
 		g.grow(2, n/2+2)
 		g.wantReady("two more", n/2+1, n/2+2)
 		for _, c := range g.conns[n/2+2 : n/2+4] {
-			c.to(connectivity.Ready)
+			c.To(connectivity.Ready)
 		}
 		g.wantReady("another two, at once", n/2+2, n/2+3)
 		kit.Pass(publishPause)

@@ -6,6 +6,7 @@ package balancer
 import (
 	"context"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -26,7 +27,7 @@ type soaked struct {
 }
 
 func newSoaked() *soaked {
-	s := &soaked{cc: newFakeCC(), next: 200}
+	s := &soaked{cc: newFakeCC(func(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }), next: 200}
 	s.b = balancerBuilder{}.Build(s.cc, balancer.BuildOptions{}).(*Balancer)
 	s.b.setOptions(Options{}.WithDefaults())
 	for i := range s.next {
@@ -45,15 +46,10 @@ func (s *soaked) update(rng *rand.Rand) {
 		endpoints[i].Weight = 1 + rng.Uint32N(100)
 	}
 	s.b.Update(configOf(clusterOf("c", prio(endpoints[:100], endpoints[100:]))))
-	s.cc.mu.Lock()
-	conns := make([]*fakeConn, 0, len(s.cc.conns))
-	for _, sc := range s.cc.conns {
-		conns = append(conns, sc)
+	for _, sc := range s.cc.Open() {
+		sc.To(ready)
 	}
-	s.cc.mu.Unlock()
-	for _, sc := range conns {
-		sc.to(ready)
-	}
+	s.cc.Deliver()
 }
 
 // TestSoak keeps 50 channels with 10,000 endpoints busy: 20 updates a second, and each second a

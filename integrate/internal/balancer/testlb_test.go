@@ -27,13 +27,15 @@ func init() { shutdownDelay = 0 } // but see TestShutdownDelay
 
 // testLB is an LB policy on a fake ClientConn, with methods for tests: give it a configuration,
 // wait until it has come to rest, and make RPCs.
-type testLB struct{ *Balancer }
+type testLB struct {
+	*Balancer
+	cc *fakeCC
+}
 
 // newTestLB returns an LB policy on a fake ClientConn.
 func newTestLB(t testing.TB, opts Config) (*testLB, *fakeCC) {
-	cc := newFakeCC()
+	cc := newFakeCC(t.Errorf)
 	b := balancerBuilder{}.Build(cc, balancer.BuildOptions{}).(*Balancer)
-	cc.b = b
 	b.setOptions(opts.options())
 	t.Cleanup(func() {
 		b.Close()
@@ -44,7 +46,7 @@ func newTestLB(t testing.TB, opts Config) (*testLB, *fakeCC) {
 			}
 		})
 	})
-	return &testLB{b}, cc
+	return &testLB{b, cc}, cc
 }
 
 // unlocked reports whether no goroutine holds the mutex.
@@ -80,8 +82,9 @@ func (b *testLB) take(cfg *picker.Config) {
 
 // to moves a SubConn to a state, and waits until children have handled it.
 func (b *testLB) to(sc *fakeConn, s connectivity.State) {
-	sc.to(s)
-	b.calm()
+	for sc.State != s && sc.Toward(s) {
+		b.calm()
+	}
 }
 
 // flush publishes pending changes, once everything has come to rest.
@@ -103,7 +106,7 @@ func (b *testLB) calm() {
 		resume := b.holdPublication()
 		b.closing.Wait()
 		resume()
-		rested = !b.talks()
+		rested = !b.talks() && !b.cc.Deliver()
 	}
 }
 
@@ -146,7 +149,7 @@ func (b *testLB) pick() (string, error) {
 		return "", err
 	}
 	res.Done(balancer.DoneInfo{BytesReceived: true})
-	return res.SubConn.(*fakeConn).addr, nil
+	return res.SubConn.(*fakeConn).Addr, nil
 }
 
 // pickHash picks for an RPC with a hash.
@@ -156,7 +159,7 @@ func (b *testLB) pickHash(hash uint64) (string, error) {
 		return "", err
 	}
 	res.Done(balancer.DoneInfo{BytesReceived: true})
-	return res.SubConn.(*fakeConn).addr, nil
+	return res.SubConn.(*fakeConn).Addr, nil
 }
 
 // serve makes n RPCs, at the end of which each endpoint in utilization reports 100 queries per
@@ -168,7 +171,7 @@ func (b *testLB) serve(t *testing.T, n int, utilization map[int]float64) {
 		kit.Must(t, err)
 		info := balancer.DoneInfo{BytesReceived: true}
 		for i, u := range utilization {
-			if res.SubConn.(*fakeConn).addr == addr(i).String() {
+			if res.SubConn.(*fakeConn).Addr == addr(i).String() {
 				info.ServerLoad = &orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: u}
 			}
 		}
@@ -185,7 +188,7 @@ func (b *testLB) load(t *testing.T, n int, failing ...int) {
 		kit.Must(t, err)
 		info := balancer.DoneInfo{BytesReceived: true}
 		for _, f := range failing {
-			if res.SubConn.(*fakeConn).addr == addr(f).String() {
+			if res.SubConn.(*fakeConn).Addr == addr(f).String() {
 				info.Err, info.BytesSent = errors.New("failed"), true
 			}
 		}

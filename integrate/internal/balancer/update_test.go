@@ -113,14 +113,8 @@ func TestUpdatesUnderLoad(t *testing.T) {
 	w := &world{rand.New(rand.NewPCG(seed, 7)), map[string]*picker.Cluster{}}
 	step := func() {
 		b.Update(w.next())
-		cc.mu.Lock()
-		conns := make([]*fakeConn, 0, len(cc.conns))
-		for _, sc := range cc.conns {
-			conns = append(conns, sc)
-		}
-		cc.mu.Unlock()
-		for _, sc := range conns {
-			sc.to(connectivity.Ready)
+		for _, sc := range cc.Open() {
+			sc.To(connectivity.Ready)
 		}
 		b.flush()
 	}
@@ -230,9 +224,9 @@ func TestCompileWithoutMutex(t *testing.T) {
 		return cfg
 	}
 	opened := func() int { // Close shuts connections down on goroutines
-		cc.mu.Lock()
-		defer cc.mu.Unlock()
-		return cc.opened
+		cc.Mu.Lock()
+		defer cc.Mu.Unlock()
+		return cc.Opened
 	}
 	first := config(0)
 	b.Update(first)
@@ -329,7 +323,7 @@ func TestUpdateByChunks(t *testing.T) {
 		for range 1 + rng.IntN(3) {
 			l.change()
 		}
-		cc.opened = 0
+		cc.Opened = 0
 		b.set(configOf(clusterOf("c", l.p)))
 		b.flush()
 		opened := 0
@@ -346,16 +340,16 @@ func TestUpdateByChunks(t *testing.T) {
 				if e.Draining != (cfg.Health == picker.Draining) || e.loc != b.clusters["c"].priorities[0].localities[k] {
 					t.Fatalf("step %d: endpoint %s of locality %d: draining: %v, locality %p", step, a, k, e.Draining, e.loc)
 				}
-				if !e.Draining && e.conn.sc.(*fakeConn).addr != a {
-					t.Fatalf("step %d: endpoint %s is connected to %s", step, a, e.conn.sc.(*fakeConn).addr)
+				if !e.Draining && e.conn.sc.(*fakeConn).Addr != a {
+					t.Fatalf("step %d: endpoint %s is connected to %s", step, a, e.conn.sc.(*fakeConn).Addr)
 				}
 				if !before[a] && !e.Draining {
 					opened++
 				}
 			}
 		}
-		if cc.duplicate != "" || cc.opened < opened {
-			t.Fatalf("step %d: %d connections for %d new endpoints, duplicate %q", step, cc.opened, opened, cc.duplicate)
+		if cc.duplicate != "" || cc.Opened < opened {
+			t.Fatalf("step %d: %d connections for %d new endpoints, duplicate %q", step, cc.Opened, opened, cc.duplicate)
 		}
 		b.checkCounts(t, step)
 		for range 20 {

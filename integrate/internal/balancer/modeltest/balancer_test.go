@@ -21,7 +21,6 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
-	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/integrate"
 	lb "github.com/xdslb/xdslb/integrate/internal/balancer"
@@ -208,19 +207,6 @@ func (cc *stateCC) UpdateState(s resolver.State) error {
 func (cc *stateCC) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 	cc.configs = append(cc.configs, text)
 	return &serviceconfig.ParseResult{}
-}
-
-// silent is a connection to a server that never answers.
-type silent struct{ grpc.ClientConnInterface }
-
-func (silent) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-	<-ctx.Done()
-	return nil, status.FromContextError(ctx.Err()).Err()
-}
-
-func (silent) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption) error {
-	<-ctx.Done()
-	return status.FromContextError(ctx.Err()).Err()
 }
 
 // environment has the values of the roll-out variables and the expected outcome.

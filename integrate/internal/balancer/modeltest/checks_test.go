@@ -72,7 +72,7 @@ func (t *history) repickWoken() {
 		waiting := t.waiting
 		t.waiting = nil
 		for _, r := range waiting {
-			if _, announced := t.grpc.seen(); r.seen == announced {
+			if _, announced := t.grpc.Seen(); r.seen == announced {
 				t.waiting = append(t.waiting, r)
 				continue
 			}
@@ -97,7 +97,7 @@ func (t *history) missedWakeup() (r *modelRPC, why string) {
 		case probe.waiting || probe.seen != r.seen:
 		case probe.conn == nil:
 			return r, fmt.Sprint("fail: ", probe.err)
-		case probe.conn.takesRPCs():
+		case probe.conn.TakesRPCs():
 			return r, fmt.Sprint("go to ", probe.conn)
 		}
 	}
@@ -158,17 +158,17 @@ func (t *history) checkPicked(r *modelRPC) {
 // configuration and does not drain, and no higher priority is READY (A56), unless it is the
 // endpoint of its session (A75).
 func (t *history) checkDestination(r *modelRPC, c *modelCluster) {
-	l := t.leafOf(r.conn.number)
+	l := t.leafOf(r.conn.Data.number)
 	switch {
 	case !c.routed || !slices.Contains(c.leaves, l):
 		t.Fatalf("%v picked %v, of cluster %s, to which it is not routed", r, r.conn, l.name)
-	case !l.slowPolicy && !r.conn.takesRPCs():
+	case !l.slowPolicy && !r.conn.TakesRPCs():
 		t.Fatalf("%v picked %v, want a READY connection", r, r.conn)
 	case l.switched || l.slowPolicy:
 		return // an outgoing policy has an old list of endpoints
 	}
 	t.checkPushback(r, c, l)
-	at, e := c.find(r.conn.number)
+	at, e := c.find(r.conn.Data.number)
 	switch {
 	case e == nil:
 		t.Fatalf("%v picked %v, whose endpoint was removed", r, r.conn)
@@ -208,8 +208,8 @@ func (t *history) isReady(p priorityView) bool {
 	if !p.transparent() {
 		return false
 	}
-	return slices.ContainsFunc(t.grpc.open(), func(conn *modelConn) bool {
-		e := p.find(conn.number)
+	return slices.ContainsFunc(t.grpc.Open(), func(conn *modelConn) bool {
+		e := p.find(conn.Data.number)
 		return e != nil && e.Health != picker.Draining && t.usable(conn)
 	})
 }
@@ -218,11 +218,11 @@ func (t *history) isReady(p priorityView) bool {
 // cluster or the channel checks health. gRPC checks endpoints with several addresses and the
 // connections of custom policies.
 func (t *history) usable(conn *modelConn) bool {
-	l := t.leafOf(conn.number)
-	if _, e := t.clusterOf(l).find(conn.number); e != nil && l.sentCheck > 0 && !multiAddressed(e) && !delegates(&l.sent) {
-		return conn.takesRPCs() && t.grpc.backends.reports(conn, healthCheck(l.sentCheck).Service)
+	l := t.leafOf(conn.Data.number)
+	if _, e := t.clusterOf(l).find(conn.Data.number); e != nil && l.sentCheck > 0 && !multiAddressed(e) && !delegates(&l.sent) {
+		return conn.TakesRPCs() && t.backends.reports(conn, healthCheck(l.sentCheck).Service)
 	}
-	return conn.takesRPCs() && (t.options.HealthCheckService == "" || conn.isHealthy())
+	return conn.TakesRPCs() && (t.options.HealthCheckService == "" || conn.Served())
 }
 
 // hasFailed reports whether a priority must be in TRANSIENT_FAILURE: it has no endpoint, or all
@@ -231,7 +231,7 @@ func (t *history) hasFailed(p priorityView) bool {
 	if delegates(&p.leaf.Policy) && len(p.Localities) > 0 {
 		return false
 	}
-	open := t.grpc.open()
+	open := t.grpc.Open()
 	for _, loc := range p.Localities {
 		for _, e := range loc.Endpoints.All() {
 			if e.Health == picker.Draining {
@@ -239,7 +239,7 @@ func (t *history) hasFailed(p priorityView) bool {
 			}
 			has := func(failed bool) bool {
 				return slices.ContainsFunc(open, func(conn *modelConn) bool {
-					return conn.down() == failed && conn.number == numberOf(e.Addr)
+					return isDown(conn) == failed && conn.Data.number == numberOf(e.Addr)
 				})
 			}
 			failed := has(true) && !has(false)
@@ -259,25 +259,25 @@ func (t *history) hashes(c *modelCluster) bool {
 // checkConns checks the SubConns that are open.
 func (t *history) checkConns() {
 	byNumber := map[int]*modelConn{}
-	for _, conn := range t.grpc.open() {
-		l := t.leafOf(conn.number)
+	for _, conn := range t.grpc.Open() {
+		l := t.leafOf(conn.Data.number)
 		if l.switched || l.slowPolicy {
 			continue
 		}
 		c := t.clusterOf(l)
-		_, e := c.find(conn.number)
+		_, e := c.find(conn.Data.number)
 		switch {
 		case !c.routed || e == nil:
 			t.Fatalf("%v is open, want it shut down: its endpoint was removed", conn)
-		case byNumber[conn.number] != nil:
-			t.Fatalf("%v and %v are open, want one connection for an endpoint", byNumber[conn.number], conn)
+		case byNumber[conn.Data.number] != nil:
+			t.Fatalf("%v and %v are open, want one connection for an endpoint", byNumber[conn.Data.number], conn)
 		}
-		byNumber[conn.number] = conn
+		byNumber[conn.Data.number] = conn
 		if was, ok := t.drained[conn]; e.Health != picker.Draining || delegates(&l.policy) {
 			delete(t.drained, conn)
 		} else if !ok {
-			t.drained[conn] = conn.connects
-		} else if conn.connects > was {
+			t.drained[conn] = conn.Connects
+		} else if conn.Connects > was {
 			t.Fatalf("%v was asked to connect, want no new connections to an endpoint that drains (A27-CLA-8)", conn)
 		}
 	}
@@ -285,10 +285,10 @@ func (t *history) checkConns() {
 
 // checkShutDown checks that a closed balancer has closed its SubConns and streams.
 func (t *history) checkShutDown(cc *modelChannel) {
-	for _, conn := range cc.open() {
+	for _, conn := range cc.Open() {
 		t.Fatalf("%v is open after Close", conn)
 	}
-	if cc.streams != 0 {
-		t.Fatalf("%d streams of load reports are open after Close, want 0", cc.streams)
+	if cc.Streams != 0 {
+		t.Fatalf("%d streams of load reports are open after Close, want 0", cc.Streams)
 	}
 }

@@ -92,8 +92,8 @@ func (t *history) connectAll() {
 	for moved := true; moved; {
 		moved = false
 		t.drainEvents()
-		for _, c := range t.grpc.open() {
-			for c.state != connectivity.Ready && c.step(true) {
+		for _, c := range t.grpc.Open() {
+			for c.State != connectivity.Ready && c.Step(true) {
 				moved = true
 			}
 		}
@@ -196,7 +196,7 @@ func (t *history) checkCluster(c *modelCluster) {
 		r := t.newRPC(c.name, t.Rand.Uint64(), false)
 		for t.pick(r); r.waiting; t.pick(r) { // the endpoint of a ring may be IDLE
 			t.connectAll()
-			if _, announced := t.grpc.seen(); announced == r.seen {
+			if _, announced := t.grpc.Seen(); announced == r.seen {
 				t.Fatalf("%v waits after convergence, want a connection", r)
 				return
 			}
@@ -208,7 +208,7 @@ func (t *history) checkCluster(c *modelCluster) {
 			continue
 		case r.conn == nil:
 			t.Fatalf("%v failed after convergence: %v", r, r.err)
-		case list[chosen].find(r.conn.number) == nil:
+		case list[chosen].find(r.conn.Data.number) == nil:
 			t.Fatalf("%v picked %v, want an endpoint of priority %d (A56)", r, r.conn, chosen)
 		}
 		conn := r.conn
@@ -220,13 +220,13 @@ func (t *history) checkCluster(c *modelCluster) {
 		return
 	}
 	connected := map[*picker.Endpoint]bool{}
-	for _, conn := range t.grpc.open() {
-		if l := t.leafOf(conn.number); slices.Contains(c.leaves, l) {
-			at, e := c.find(conn.number)
+	for _, conn := range t.grpc.Open() {
+		if l := t.leafOf(conn.Data.number); slices.Contains(c.leaves, l) {
+			at, e := c.find(conn.Data.number)
 			if e == nil || at > chosen {
 				t.Fatalf("%v of a lower priority is open after its deactivation timer, want only priorities up to %d", conn, chosen)
 			}
-			connected[e] = conn.state == connectivity.Ready
+			connected[e] = conn.State == connectivity.Ready
 		}
 	}
 	p := list[chosen]
@@ -266,10 +266,10 @@ func (t *history) closeAndCheck() {
 		end()
 	}
 	kit.Pass(time.Second)
-	was := t.grpc.actions
+	was := t.grpc.Calls
 	kit.Pass(time.Hour)
-	if t.grpc.actions != was {
-		t.Fatalf("balancer calls gRPC %d times after Close, want 0", t.grpc.actions-was)
+	if t.grpc.Calls != was {
+		t.Fatalf("balancer calls gRPC %d times after Close, want 0", t.grpc.Calls-was)
 	}
 }
 
@@ -311,7 +311,7 @@ func (t *history) sendRPCs(c *modelCluster, p priorityView, bad *picker.Endpoint
 		if t.pick(r); r.conn == nil || !t.tryUse(r) {
 			continue
 		}
-		e := p.find(r.conn.number)
+		e := p.find(r.conn.Data.number)
 		if bad == nil {
 			bad = e
 		}
@@ -347,14 +347,14 @@ func (t *history) checkReconnect(c *modelCluster) {
 	if !p.transparent() || p.leaf.Policy.Hashes() {
 		return
 	}
-	for _, conn := range t.grpc.open() {
-		if slices.Contains(c.leaves, t.leafOf(conn.number)) && conn.state == connectivity.Ready {
-			conn.step(false)
+	for _, conn := range t.grpc.Open() {
+		if slices.Contains(c.leaves, t.leafOf(conn.Data.number)) && conn.State == connectivity.Ready {
+			conn.Step(false)
 		}
 	}
 	t.connectAll()
-	for _, conn := range t.grpc.open() {
-		if e := p.find(conn.number); e != nil && conn.takesRPCs() && numberOf(e.Addr) != conn.number {
+	for _, conn := range t.grpc.Open() {
+		if e := p.find(conn.Data.number); e != nil && conn.TakesRPCs() && numberOf(e.Addr) != conn.Data.number {
 			t.Fatalf("%v is READY, want a connection to the first address %v of its endpoint (A61)", conn, e.Addr)
 		}
 	}

@@ -131,7 +131,7 @@ func (v *retryBurst) attempt(ctx context.Context, method string, r *burstRPC) er
 	if r.made == r.panicsAt {
 		panic(errPanic)
 	}
-	p, _ := v.t.grpc.seen()
+	p, _ := v.t.grpc.Seen()
 	res, err := p.Pick(balancer.PickInfo{FullMethodName: method, Ctx: ctx})
 	if err != nil {
 		v.misdirected = true
@@ -142,7 +142,7 @@ func (v *retryBurst) attempt(ctx context.Context, method string, r *burstRPC) er
 	if rpc.done == nil {
 		rpc.done = func(balancer.DoneInfo) {}
 	}
-	l := v.t.leafOf(rpc.conn.number)
+	l := v.t.leafOf(rpc.conn.Data.number)
 	if v.leaf == nil {
 		v.leaf = l
 	}
@@ -238,7 +238,7 @@ func (t *history) hostOf(number int) *modelHost {
 // recordOutcome counts the end of an RPC. RPCs without a response count as failures if they were
 // sent and failed with UNAVAILABLE or DEADLINE_EXCEEDED, or after per_try_timeout.
 func (t *history) recordOutcome(r *modelRPC, info balancer.DoneInfo) {
-	h := t.hostOf(r.conn.number)
+	h := t.hostOf(r.conn.Data.number)
 	code := status.Code(info.Err)
 	switch {
 	case info.Err == nil && info.BytesReceived:
@@ -331,7 +331,7 @@ func (t *history) failAfterReturn() {
 			if t.pick(r); r.conn == nil || !t.tryUse(r) {
 				continue
 			}
-			e := p.find(r.conn.number)
+			e := p.find(r.conn.Data.number)
 			if bad == nil {
 				bad = e
 			}

@@ -81,7 +81,7 @@ func (h *modelHealth) watch(ctx context.Context, conn *modelConn) grpc.ClientStr
 func (w *modelWatch) SendMsg(m any) error {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
-	w.key = healthKey{w.conn.number, m.(*healthpb.HealthCheckRequest).GetService()}
+	w.key = healthKey{w.conn.Data.number, m.(*healthpb.HealthCheckRequest).GetService()}
 	w.of.watches = append(w.of.watches, w)
 	return nil
 }
@@ -114,7 +114,7 @@ func (w *modelWatch) RecvMsg(m any) error {
 		}
 		if code != codes.OK {
 			if code == codes.Unimplemented {
-				w.conn.unwatched = append(w.conn.unwatched, w.key.service)
+				w.conn.Data.unwatched = append(w.conn.Data.unwatched, w.key.service)
 			}
 			h.watches = slices.DeleteFunc(h.watches, func(of *modelWatch) bool { return of == w })
 			h.mu.Unlock()
@@ -169,37 +169,37 @@ func (h *modelHealth) end(conn *modelConn) (any bool) {
 func (h *modelHealth) reports(conn *modelConn, service string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Contains(conn.unwatched, service) || slices.ContainsFunc(h.watches, func(w *modelWatch) bool {
+	return slices.Contains(conn.Data.unwatched, service) || slices.ContainsFunc(h.watches, func(w *modelWatch) bool {
 		return w.conn == conn && w.key.service == service && w.reported == 1+int(healthy)
 	})
 }
 
 // NewStream opens streams to the health service. Load reports out of band are never answered.
 func (m randomBackend) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if h := m.conn.cc.backends; h != nil && strings.HasPrefix(method, "/grpc.health.v1.Health/") {
+	if h := m.health; h != nil && strings.HasPrefix(method, "/grpc.health.v1.Health/") {
 		return h.watch(ctx, m.conn), nil
 	}
-	return m.silent.NewStream(ctx, desc, method, opts...)
+	return m.Silent.NewStream(ctx, desc, method, opts...)
 }
 
 // changeHealth changes the health that backends report, or ends their streams.
 func (t *history) changeHealth() {
 	for range 1 + t.Rand.IntN(3) {
-		open := t.grpc.open()
+		open := t.grpc.Open()
 		if len(open) == 0 {
 			return
 		}
 		conn := open[t.Rand.IntN(len(open))]
 		if t.Rand.IntN(6) == 0 {
 			t.Logf("the health streams of %v end", conn)
-			t.grpc.backends.end(conn)
+			t.backends.end(conn)
 			kit.Pass(lb.LossDelay)
 			continue
 		}
-		key := healthKey{conn.number, healthCheck(1 + t.Rand.IntN(2)).Service}
+		key := healthKey{conn.Data.number, healthCheck(1 + t.Rand.IntN(2)).Service}
 		to := []backendHealth{healthy, healthy, healthy, unhealthy, unhealthy, unhealthy, noHealthService, noStreams}[t.Rand.IntN(8)]
 		t.Logf("the health of service %s of %d is %d", key.service, key.number, to)
-		t.grpc.backends.change(key, to)
+		t.backends.change(key, to)
 		if to == noStreams {
 			kit.Pass(lb.LossDelay)
 		}
@@ -209,7 +209,7 @@ func (t *history) changeHealth() {
 
 // restoreHealth has all backends report SERVING, and waits for the client's back-off.
 func (t *history) restoreHealth() {
-	h := t.grpc.backends
+	h := t.backends
 	h.mu.Lock()
 	clear(h.now)
 	h.wake()

@@ -231,7 +231,7 @@ func (t *history) handleEvents() bool {
 
 // pickAttempt has an attempt pick. It does not wait.
 func (t *history) pickAttempt(l *attempt) {
-	p, _ := t.grpc.seen()
+	p, _ := t.grpc.Seen()
 	if l.of.routed != nil {
 		l.of.routed.attempts[l.id] = l
 	}
@@ -260,7 +260,7 @@ func (t *history) pickAttempt(l *attempt) {
 	if l.of.routed != nil {
 		t.checkRoutedPick(l, r.conn, nil)
 	}
-	if t.admit(r); r.conn.takesRPCs() {
+	if t.admit(r); r.conn.TakesRPCs() {
 		t.tracker.picked = append(t.tracker.picked, l)
 		return
 	}

@@ -79,6 +79,7 @@ type history struct {
 	*kit.Trial
 	controlPlane *controlPlane
 	grpc         *modelChannel
+	backends     *modelHealth
 	lb           *lb.Balancer
 	source       resolver.Resolver
 	servers      *loadServers
@@ -95,7 +96,7 @@ type history struct {
 	incomplete map[string]bool    // CDS clusters whose reports cannot be complete
 	published  []*lb.PublishedCluster
 	tracker    tracker
-	drained    map[*modelConn]int // modelConn.connects when the endpoint began to drain
+	drained    map[*modelConn]int // modelConn.Connects when the endpoint began to drain
 	hosts      map[int]*modelHost
 	updating   bool // picks may use an earlier configuration than the latest
 
@@ -143,9 +144,9 @@ func (t *history) logClusters() {
 
 // start is a channel that leaves idle mode: a new balancer, and the first configuration.
 func (t *history) start() {
-	t.grpc = &modelChannel{backends: newModelHealth(), handshake: t.handshake}
+	t.grpc = t.newChannel()
 	t.lb, t.source = newModelBalancer(t.grpc, t.options, t.creds, t.servers.intercept)
-	t.grpc.onCallback = t.queryFrom(t.lb)
+	t.grpc.OnCall = t.queryFrom(t.lb)
 	b := t.lb
 	t.tracker.plans = func() bool { return b.Table().Plans != nil }
 	t.push()
@@ -160,8 +161,8 @@ func (t *history) stop() {
 
 // markDelegated marks the SubConns of policies with child balancers.
 func (t *history) markDelegated() {
-	for _, conn := range t.grpc.open() {
-		conn.delegated = conn.delegated || delegates(&t.leafOf(conn.number).sent)
+	for _, conn := range t.grpc.Open() {
+		conn.Data.delegated = conn.Data.delegated || delegates(&t.leafOf(conn.Data.number).sent)
 	}
 }
 
@@ -184,7 +185,7 @@ func (t *history) drainEvents() {
 	for {
 		synctest.Wait()
 		switch {
-		case t.grpc.deliver():
+		case t.grpc.Deliver():
 		case t.lb.IsPending():
 			kit.Pass(2 * lb.PublishPause)
 		case t.handleEvents():

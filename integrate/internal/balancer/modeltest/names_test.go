@@ -89,17 +89,17 @@ func modelCredentials() credentials.TransportCredentials {
 // handshake begins the handshake of a connection as gRPC does, and checks that it follows the
 // current settings: TLS or not, and the server name.
 func (t *history) handshake(conn *modelConn) {
-	l := t.leafOf(conn.number)
+	l := t.leafOf(conn.Data.number)
 	wire := &helloRecorder{}
-	target, ok := xdstls.TargetOf(conn.target)
+	target, ok := xdstls.TargetOf(conn.Data.target)
 	if !ok {
 		t.Fatalf("the address of %v has no TLS settings", conn)
 	}
 	_, _, plain, _ := target.Handshake(context.Background(), wire)
 	asked := sniPattern.FindString(string(wire.sent))
 	c := t.clusterOf(l)
-	if _, e := c.find(conn.number); e != nil {
-		conn.hostname = hostname(e)
+	if _, e := c.find(conn.Data.number); e != nil {
+		conn.Data.hostname = hostname(e)
 	}
 	want := l.secured(l.sentTLS)
 	if want != nil && want.AutoHostName && t.creds == nil {
@@ -112,9 +112,9 @@ func (t *history) handshake(conn *modelConn) {
 	case plain != (want == nil):
 		t.Fatalf("the handshake of %v is in plain text: %v, want settings %+v", conn, plain, want)
 	case want == nil:
-	case want.AutoHostName && conn.hostname != "" && asked != conn.hostname:
-		t.Fatalf("the handshake of %v has server name %q, want its hostname %q (A101)", conn, asked, conn.hostname)
-	case !(want.AutoHostName && conn.hostname != "") && asked != want.ServerName:
+	case want.AutoHostName && conn.Data.hostname != "" && asked != conn.Data.hostname:
+		t.Fatalf("the handshake of %v has server name %q, want its hostname %q (A101)", conn, asked, conn.Data.hostname)
+	case !(want.AutoHostName && conn.Data.hostname != "") && asked != want.ServerName:
 		t.Fatalf("the handshake of %v has server name %q, want %q", conn, asked, want.ServerName)
 	}
 }
@@ -164,7 +164,7 @@ func TestHostnames(t *testing.T) {
 }
 
 func testHostname(t *testing.T, policy, after picker.Policy, tls *picker.TLS, now *picker.EndpointExtra, another bool) {
-	cc := &modelChannel{}
+	cc := newModelChannel(t)
 	b, source := newModelBalancer(cc, integrate.Config{}, modelCredentials(), new(loadServers).intercept)
 	defer source.Close()
 	defer b.Close()
@@ -175,17 +175,17 @@ func testHostname(t *testing.T, policy, after picker.Policy, tls *picker.TLS, no
 	}
 	deliverAll := func() {
 		for range 5 {
-			for _, conn := range cc.open() {
-				for conn.state != connectivity.Ready && conn.step(true) {
+			for _, conn := range cc.Open() {
+				for conn.State != connectivity.Ready && conn.Step(true) {
 				}
 			}
 			kit.Pass(lb.PublishPause)
-			cc.deliver()
+			cc.Deliver()
 		}
 	}
 	serving := func() (conns []*modelConn) {
-		for _, conn := range cc.open() {
-			if conn.number == 1 && conn.takesRPCs() {
+		for _, conn := range cc.Open() {
+			if conn.Data.number == 1 && conn.TakesRPCs() {
 				conns = append(conns, conn)
 			}
 		}
@@ -193,7 +193,7 @@ func testHostname(t *testing.T, policy, after picker.Policy, tls *picker.TLS, no
 	}
 	// serverName returns the server name in a handshake of the SubConn, or "" without TLS.
 	serverName := func(conn *modelConn) string {
-		target, _ := xdstls.TargetOf(conn.target)
+		target, _ := xdstls.TargetOf(conn.Data.target)
 		wire := &helloRecorder{}
 		_, _, _, _ = target.Handshake(context.Background(), wire)
 		return sniPattern.FindString(string(wire.sent))
@@ -219,8 +219,8 @@ func testHostname(t *testing.T, policy, after picker.Policy, tls *picker.TLS, no
 	if len(last) != 1 || last[0] != first[0] {
 		t.Fatalf("at the end the connections %v are READY, want %v", last, first[0])
 	}
-	if n := b.NamedConns(); n != len(cc.open()) {
-		t.Errorf("balancer keeps hostnames of %d connections, want %d", n, len(cc.open()))
+	if n := b.NamedConns(); n != len(cc.Open()) {
+		t.Errorf("balancer keeps hostnames of %d connections, want %d", n, len(cc.Open()))
 	}
 	update(&picker.TLS{SystemRoots: true, AutoHostName: true}, now, moved)
 	if got := serverName(last[0]); got != now.Hostname {

@@ -54,7 +54,7 @@ func (t *history) step() {
 	t.runEvent(ops)
 	t.runCombined()
 	t.runPushbacks()
-	if t.grpc.backends.endsStreams() {
+	if t.backends.endsStreams() {
 		kit.Pass(lb.LossDelay) // the end of a stream is not reported before
 	}
 	t.checkAll()
@@ -96,10 +96,10 @@ func (t *history) wait() {
 // connections moves a few SubConns to their next state.
 func (t *history) connections() {
 	for range 1 + t.Rand.IntN(4) {
-		if open := t.grpc.open(); len(open) > 0 {
+		if open := t.grpc.Open(); len(open) > 0 {
 			c := open[t.Rand.IntN(len(open))]
-			was := c.state
-			if c.step(t.Rand.IntN(4) > 0) {
+			was := c.State
+			if c.Step(t.Rand.IntN(4) > 0) {
 				t.Logf("%v, was %v", c, was)
 				t.pickUnsettled()
 			}
@@ -110,9 +110,9 @@ func (t *history) connections() {
 // outage loses all connections, and has all connection attempts fail.
 func (t *history) outage() {
 	t.Logf("outage")
-	for _, c := range t.grpc.open() {
-		if c.state == connectivity.Ready || c.state == connectivity.Connecting {
-			c.step(false)
+	for _, c := range t.grpc.Open() {
+		if c.State == connectivity.Ready || c.State == connectivity.Connecting {
+			c.Step(false)
 			t.pickUnsettled()
 		}
 	}
@@ -122,9 +122,9 @@ func (t *history) outage() {
 func (t *history) recovery() {
 	t.Logf("recovery")
 	for range 3 {
-		for _, c := range t.grpc.open() {
-			if c.state != connectivity.Ready && t.Rand.IntN(10) > 0 {
-				c.step(true)
+		for _, c := range t.grpc.Open() {
+			if c.State != connectivity.Ready && t.Rand.IntN(10) > 0 {
+				c.Step(true)
 				t.pickUnsettled()
 			}
 		}
@@ -175,7 +175,7 @@ func (t *history) attempt(r *modelRPC, bad int) (mayRetry bool) {
 		t.inFlight = append(t.inFlight, r)
 	case r.attemptCtx != nil && t.Rand.IntN(4) == 0:
 		t.supersede(r)
-	case r.conn.number%10 == bad || t.Rand.IntN(8) == 0:
+	case r.conn.Data.number%10 == bad || t.Rand.IntN(8) == 0:
 		t.end(r, errors.New("failed"))
 		return r.mayRetry()
 	default:
@@ -282,14 +282,14 @@ func (t *history) resetConnections() {
 	}
 	at := t.firstReady(c)
 	var conns []*modelConn
-	for _, conn := range t.grpc.open() {
-		if conn.takesRPCs() && c.priorities()[at].find(conn.number) != nil {
+	for _, conn := range t.grpc.Open() {
+		if conn.TakesRPCs() && c.priorities()[at].find(conn.Data.number) != nil {
 			conns = append(conns, conn)
 		}
 	}
 	t.Logf("the connections to priority %d of %s are reset: %v", at, c.name, conns)
 	for _, conn := range conns {
-		t.grpc.backends.end(conn)
+		t.backends.end(conn)
 	}
 	synctest.Wait()
 	t.checkReconnecting(c, at)
@@ -298,7 +298,7 @@ func (t *history) resetConnections() {
 		t.checkReconnecting(c, at)
 	}
 	for _, conn := range conns {
-		conn.step(false)
+		conn.Step(false)
 	}
 	t.checkReconnecting(c, at)
 	t.drainEvents()
@@ -323,7 +323,7 @@ func (t *history) checkReconnecting(c *modelCluster, priority int) {
 		t.waiting = append(t.waiting, r)
 	case r.conn != nil:
 		t.holding = append(t.holding, r)
-		if at, _ := c.find(r.conn.number); at > priority {
+		if at, _ := c.find(r.conn.Data.number); at > priority {
 			t.Fatalf("%v picked %v of priority %d, want it to wait while priority %d is CONNECTING (A56)", r, r.conn, at, priority)
 		}
 	case !t.refused(r):
@@ -375,7 +375,7 @@ func (t *history) pushUnderPicks(c *modelCluster) {
 	for _, l := range c.leaves {
 		t.incomplete[l.name] = true // the model does not know the endpoints of these RPCs
 	}
-	p, _ := t.grpc.seen()
+	p, _ := t.grpc.Seen()
 	started, stop, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -425,7 +425,7 @@ func (t *history) pickDuringUpdate(c *modelCluster, limits map[string]uint32) {
 	t.counts[r.account]--
 	r.account = counted[0]
 	t.counts[r.account]++
-	if n, most := t.counts[r.account], limits[r.account.cluster]; n > int(max(most, t.leafOf(r.conn.number).max)) {
+	if n, most := t.counts[r.account], limits[r.account.cluster]; n > int(max(most, t.leafOf(r.conn.Data.number).max)) {
 		t.Fatalf("%v is one of %d RPCs in flight of %v, want at most max_requests, which is %d (A32)", r, n, r.account, most)
 	}
 	t.holding = append(t.holding, r)

@@ -118,8 +118,8 @@ func (o *a56Oracle) expire(now time.Time) {
 // (A62).
 func a56State(before connectivity.State, conn *modelConn) connectivity.State {
 	switch {
-	case conn.state == connectivity.Ready || conn.state == connectivity.TransientFailure:
-		return conn.state
+	case conn.State == connectivity.Ready || conn.State == connectivity.TransientFailure:
+		return conn.State
 	case before == connectivity.TransientFailure:
 		return before
 	default:
@@ -140,7 +140,7 @@ func TestA56(t *testing.T) {
 }
 
 func runA56(t *kit.Trial) {
-	cc := &modelChannel{}
+	cc := newModelChannel(t)
 	b, source := newModelBalancer(cc, integrate.Config{}, nil, new(loadServers).intercept)
 	defer source.Close()
 	defer b.Close()
@@ -152,8 +152,8 @@ func runA56(t *kit.Trial) {
 	states := map[*modelConn]connectivity.State{}
 	o.choose(time.Now())
 	for range t.Steps() {
-		if conns := cc.open(); t.Rand.IntN(6) > 0 {
-			conns[t.Rand.IntN(len(conns))].step(t.Rand.IntN(3) > 0)
+		if conns := cc.Open(); t.Rand.IntN(6) > 0 {
+			conns[t.Rand.IntN(len(conns))].Step(t.Rand.IntN(3) > 0)
 		} else {
 			until := time.Now().Add([]time.Duration{time.Second, 4 * time.Second, 9 * time.Second, 6 * time.Minute}[t.Rand.IntN(4)])
 			for now := time.Now(); now.Before(until); now = time.Now() {
@@ -173,8 +173,8 @@ func runA56(t *kit.Trial) {
 func (o *a56Oracle) observe(cc *modelChannel, states map[*modelConn]connectivity.State) {
 	for i, c := range o.priorities {
 		var ready, connecting, found bool
-		for _, conn := range cc.open() {
-			if conn.number/10 == i {
+		for _, conn := range cc.Open() {
+			if conn.Data.number/10 == i {
 				states[conn] = a56State(states[conn], conn)
 				found = true
 				ready = ready || states[conn] == connectivity.Ready
@@ -196,11 +196,11 @@ func (o *a56Oracle) observe(cc *modelChannel, states map[*modelConn]connectivity
 
 // check compares a pick and the SubConns with the oracle.
 func (o *a56Oracle) check(t testing.TB, cc *modelChannel) {
-	p, _ := cc.seen()
+	p, _ := cc.Seen()
 	res, err := p.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: t.Context()})
 	got := -1
 	if err == nil {
-		got = numberAt(res.SubConn.(*modelConn).addr) / 10
+		got = numberAt(res.SubConn.(*modelConn).Addr) / 10
 		res.Done(balancer.DoneInfo{BytesReceived: true})
 	}
 	waits := errors.Is(err, balancer.ErrNoSubConnAvailable)
@@ -213,7 +213,7 @@ func (o *a56Oracle) check(t testing.TB, cc *modelChannel) {
 		t.Errorf("pick used priority %d (error %v), want %d, which A56 chooses and is in %v", got, err, o.current, state)
 	}
 	for i, c := range o.priorities {
-		connected := slices.ContainsFunc(cc.open(), func(conn *modelConn) bool { return conn.number/10 == i })
+		connected := slices.ContainsFunc(cc.Open(), func(conn *modelConn) bool { return conn.Data.number/10 == i })
 		if connected != c.created {
 			t.Errorf("priority %d is connected: %v, want %v (A56)", i, connected, c.created)
 		}

@@ -61,7 +61,7 @@ func (t *history) pushBack() {
 		t.Logf("%v pushes back for %v", r.conn, wait)
 		t.release(r, info)
 		const inexact = 3 * time.Millisecond // the clock of endpoints
-		h := t.hostOf(r.conn.number)
+		h := t.hostOf(r.conn.Data.number)
 		if until := time.Now().Add(wait - inexact); until.After(h.pushback.until) {
 			h.pushback = modelPushback{until, r.conn, c.sent}
 		}
@@ -77,12 +77,12 @@ func (t *history) pushBack() {
 // checkPushback checks that an RPC did not pick an endpoint that pushes back, unless all others of its locality
 // do or are not usable.
 func (t *history) checkPushback(r *modelRPC, c *modelCluster, l *modelLeaf) {
-	p := t.hostOf(r.conn.number).pushback
+	p := t.hostOf(r.conn.Data.number).pushback
 	if !l.sent.TimesRPCs() || l.sent.Subset > 0 || r.host > 0 || !time.Now().Before(p.until) || p.conn != r.conn || p.sent != c.sent {
 		return
 	}
 	ejected := t.ejected()
-	at, e := c.find(r.conn.number)
+	at, e := c.find(r.conn.Data.number)
 	for _, loc := range c.priorities()[at].Localities {
 		var list []*picker.Endpoint
 		for _, e := range loc.Endpoints.All() {
@@ -91,12 +91,12 @@ func (t *history) checkPushback(r *modelRPC, c *modelCluster, l *modelLeaf) {
 		if !slices.Contains(list, e) {
 			continue
 		}
-		for _, conn := range t.grpc.open() {
-			i := slices.IndexFunc(list, func(e *picker.Endpoint) bool { return has(e, conn.number) })
-			if i < 0 || list[i] == e || list[i].Health == picker.Draining || list[i].Weight == 0 || !t.usable(conn) || ejected[conn.number] || t.hostOf(conn.number).ejected {
+		for _, conn := range t.grpc.Open() {
+			i := slices.IndexFunc(list, func(e *picker.Endpoint) bool { return has(e, conn.Data.number) })
+			if i < 0 || list[i] == e || list[i].Health == picker.Draining || list[i].Weight == 0 || !t.usable(conn) || ejected[conn.Data.number] || t.hostOf(conn.Data.number).ejected {
 				continue
 			}
-			if !time.Now().Before(t.hostOf(conn.number).pushback.until) {
+			if !time.Now().Before(t.hostOf(conn.Data.number).pushback.until) {
 				t.Fatalf("%v picked %v, whose server pushes back, want another endpoint of its locality, such as %v", r, r.conn, conn)
 			}
 		}
@@ -108,10 +108,10 @@ func (t *history) pushingBack(p priorityView) (n int) {
 	if !p.leaf.Policy.TimesRPCs() {
 		return 0
 	}
-	for _, conn := range t.grpc.open() {
+	for _, conn := range t.grpc.Open() {
 		for _, l := range p.Localities {
 			for _, e := range l.Endpoints.All() {
-				if has(e, conn.number) && time.Now().Before(t.hostOf(conn.number).pushback.until) {
+				if has(e, conn.Data.number) && time.Now().Before(t.hostOf(conn.Data.number).pushback.until) {
 					n++
 				}
 			}

@@ -294,14 +294,14 @@ func (t *history) checkRoutedPick(l *attempt, conn *modelConn, err error) {
 		narrow("")
 		return
 	}
-	leaf := t.leafOf(conn.number)
+	leaf := t.leafOf(conn.Data.number)
 	c := t.clusterOf(leaf)
 	if !slices.Contains(may, c.name) {
 		t.Fatalf("an RPC with header %q and cookie %q picked %v of cluster %s, want cluster %q; it began with the routes %+v, bound: %v; the routes are %+v",
 			v.header, v.cookie, conn, c.name, may, v.routesAtStart, v.bound, t.controlPlane.sentRoutes)
 	}
 	narrow(c.name)
-	_, e := c.find(conn.number)
+	_, e := c.find(conn.Data.number)
 	if l.sure = !v.unserved && !leaf.switched && !leaf.slowPolicy && t.controlPlane.sessions; e == nil || delegates(&leaf.sent) {
 		return
 	}

@@ -84,7 +84,7 @@ func (t *history) newRPC(cluster string, hash uint64, waitForReady bool) *modelR
 
 // pick has the RPC pick once, with the latest picker.
 func (t *history) pick(r *modelRPC) {
-	p, seen := t.grpc.seen()
+	p, seen := t.grpc.Seen()
 	r.waiting, r.seen, r.err, r.conn, r.done = true, seen, nil, nil, nil
 	if p == nil {
 		return
@@ -136,7 +136,7 @@ func (t *history) joinSession(r *modelRPC) {
 
 // use has the RPC use the connection that it picked, or wait again if that was lost.
 func (t *history) use(r *modelRPC) {
-	if r.conn.takesRPCs() {
+	if r.conn.TakesRPCs() {
 		t.inFlight = append(t.inFlight, r)
 		return
 	}
@@ -146,7 +146,7 @@ func (t *history) use(r *modelRPC) {
 
 // end ends an RPC in flight. Backends report their load, some a high one.
 func (t *history) end(r *modelRPC, err error) {
-	report := &orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: float64(r.conn.number%8) / 6}
+	report := &orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: float64(r.conn.Data.number%8) / 6}
 	t.release(r, balancer.DoneInfo{Err: err, BytesSent: true, BytesReceived: err == nil, ServerLoad: report})
 }
 
@@ -164,7 +164,7 @@ func (t *history) supersede(r *modelRPC) {
 // admit counts an RPC that has picked a connection. The limit is that of the current configuration
 // (A32).
 func (t *history) admit(r *modelRPC) {
-	l := t.leafOf(r.conn.number)
+	l := t.leafOf(r.conn.Data.number)
 	if l == nil {
 		t.Fatalf("%v picked %v, want an endpoint of a leaf", r, r.conn)
 	}
@@ -323,8 +323,8 @@ func (t *history) checkSession(r *modelRPC, c *modelCluster) {
 	if e == nil || e.Health == picker.Draining && !list[0].leaf.Override.Draining {
 		return
 	}
-	connected := slices.ContainsFunc(t.grpc.open(), func(conn *modelConn) bool {
-		return has(e, conn.number) && t.usable(conn)
+	connected := slices.ContainsFunc(t.grpc.Open(), func(conn *modelConn) bool {
+		return has(e, conn.Data.number) && t.usable(conn)
 	})
 	if connected && (r.conn == nil || !t.isHost(r, e)) {
 		t.Fatalf("%v of the session with endpoint %d picked %v (error %v), want the endpoint, which is connected (A55)", r, r.host, r.conn, r.err)
@@ -367,7 +367,7 @@ func (t *history) interleaveSessions() {
 		if t.pick(r); r.conn == nil || !t.tryUse(r) {
 			return // rejected by the circuit breaker
 		}
-		counts[p.find(r.conn.number)]++
+		counts[p.find(r.conn.Data.number)]++
 		t.end(r, nil)
 		for range t.Rand.IntN(3) {
 			r := t.newRPC(c.name, t.Rand.Uint64(), false)
@@ -394,7 +394,7 @@ func abs(n int) int { return max(n, -n) }
 
 // isHost reports whether the RPC belongs to a session and used the session's endpoint.
 func (t *history) isHost(r *modelRPC, e *picker.Endpoint) bool {
-	return r.host > 0 && has(e, r.host) && (r.conn == nil || has(e, r.conn.number))
+	return r.host > 0 && has(e, r.host) && (r.conn == nil || has(e, r.conn.Data.number))
 }
 
 // TestSessionPolicySwitch: if the latest attempt of an RPC used a policy without sessions, since
@@ -407,7 +407,7 @@ func TestSessionPolicySwitch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cc := &modelChannel{}
+				cc := newModelChannel(t)
 				b, source := newModelBalancer(cc, integrate.Config{}, nil, new(loadServers).intercept)
 				defer source.Close()
 				defer b.Close()
@@ -417,8 +417,8 @@ func TestSessionPolicySwitch(t *testing.T) {
 					b.Update(cfg)
 					for range 5 {
 						kit.Pass(lb.PublishPause)
-						for _, conn := range cc.open() {
-							for conn.state != connectivity.Ready && conn.step(true) {
+						for _, conn := range cc.Open() {
+							for conn.State != connectivity.Ready && conn.Step(true) {
 							}
 						}
 					}
@@ -430,7 +430,7 @@ func TestSessionPolicySwitch(t *testing.T) {
 							if attempt > 0 {
 								between()
 							}
-							p, _ := cc.seen()
+							p, _ := cc.Seen()
 							res, err := p.Pick(balancer.PickInfo{FullMethodName: method, Ctx: ctx})
 							if err != nil {
 								return err

@@ -162,12 +162,12 @@ func (t *history) checkLocalities(c *modelCluster, p priorityView, s *report.Pri
 	}
 }
 
-func unreachable(conn *modelConn) bool { return conn.state == connectivity.TransientFailure }
+func unreachable(conn *modelConn) bool { return conn.State == connectivity.TransientFailure }
 func reachable(conn *modelConn) bool   { return !unreachable(conn) }
 
 // hasConn reports whether an endpoint has a SubConn that satisfies a condition.
 func (t *history) hasConn(e *picker.Endpoint, such func(*modelConn) bool) bool {
-	return slices.ContainsFunc(t.grpc.open(), func(conn *modelConn) bool { return has(e, conn.number) && such(conn) })
+	return slices.ContainsFunc(t.grpc.Open(), func(conn *modelConn) bool { return has(e, conn.Data.number) && such(conn) })
 }
 
 // checkReady checks that WaitReady would return if RPCs of a cluster must be served, and that RPCs
@@ -201,10 +201,10 @@ func (t *history) queryAtRest() {
 	t.drainEvents()
 	b := t.lb
 	table, _ := b.Published()
-	before, busyBefore := t.grpc.callCounts(), b.InFlight()
+	before, busyBefore := callCounts(t.grpc), b.InFlight()
 	t.queryAll()
 	t.drainEvents()
-	if after := t.grpc.callCounts(); after != before {
+	if after := callCounts(t.grpc); after != before {
 		t.Fatalf("Status or Explain changed the channel: calls %+v, want %+v", after, before)
 	}
 	if now, _ := b.Published(); now != table {
@@ -285,29 +285,20 @@ func inconsistency(s *report.TargetStatus) string {
 	return ""
 }
 
-// callCounts are the numbers of calls that the balancer has made.
-type callCounts struct{ made, announced, actions, streams int }
-
-func (cc *modelChannel) callCounts() callCounts {
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	return callCounts{cc.made, cc.announced, cc.actions, cc.streams}
+// callCounts returns the numbers of calls that the balancer has made, and of open streams.
+func callCounts(cc *modelChannel) [4]int {
+	cc.Mu.Lock()
+	defer cc.Mu.Unlock()
+	return [4]int{cc.Opened, cc.Announced, cc.Calls, cc.Streams}
 }
 
 // queryFrom returns a callback that queries a balancer now and then while the balancer calls it.
 // The callback may do so, since the balancer holds no mutex then.
-func (t *history) queryFrom(b *lb.Balancer) func() {
-	return func() {
-		if rand.IntN(8) == 0 {
+func (t *history) queryFrom(b *lb.Balancer) func(*modelConn, string) {
+	return func(_ *modelConn, method string) {
+		if method != "Connect" && rand.IntN(8) == 0 {
 			_ = statusIn(b, true) // if this deadlocks, the trace of the test shows the goroutines
 		}
-	}
-}
-
-// callBack calls the callback, if there is one.
-func (cc *modelChannel) callBack() {
-	if cc.onCallback != nil {
-		cc.onCallback()
 	}
 }
 
@@ -346,7 +337,7 @@ func impossible(x *report.Explanation, res balancer.PickResult, err error, behin
 			c := &x.Routes[i].Clusters[k]
 			all.Picked, all.Delegated, all.Waits, all.Fails = all.Picked+c.Picked, all.Delegated+c.Delegated, all.Waits+c.Waits, all.Fails+c.Fails
 			if conn, ok := res.SubConn.(*modelConn); ok && err == nil {
-				e := endpointIn(c, addr(conn.number).String())
+				e := endpointIn(c, addr(conn.Data.number).String())
 				if e != nil && (e.Out == "" || strings.Contains(e.Out, "one in 64 RPCs")) || (e == nil || behind) && c.Delegated+c.Fails > 0 || e == nil && updating { // a child policy may use an earlier list
 					return ""
 				}
