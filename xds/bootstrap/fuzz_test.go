@@ -120,6 +120,7 @@ func FuzzListenerName(f *testing.F) {
 		{"fixed", "%41", ""},        // no target
 		{"%%s%d", "x", "%s"},        // replaced once only
 		{"xdstp://a/t/%s", "a", "../?#"},
+		{"", "azAZ09", "azAZ09/{}"}, // the first and last letters and digits
 	} {
 		f.Add(s.template, s.authority, s.target)
 	}
