@@ -117,27 +117,19 @@ func (h *childSubConn) attach() error {
 		own.shutdown()
 		h.child.leaf.out.publish = true
 	}
-	c := &conn{leaf: h.child.leaf, endpoint: e, child: h}
-	if err := c.dialFor(h); err != nil {
+	c := &conn{leaf: h.child.leaf, endpoint: e, child: h, state: picker.Idle}
+	opts := h.opts
+	opts.StateListener = c.listen
+	sc, err := c.leaf.cc.NewSubConn(c.secured(h.addrs, h.child.hostnameOf), opts)
+	if err != nil {
 		return err
 	}
+	c.sc = sc
 	h.conn.Store(c)
 	if exclusive && e.conn == nil {
 		e.conn = c
 	}
 	return nil
-}
-
-// dialFor makes an IDLE SubConn with the addresses of a child's SubConn.
-func (c *conn) dialFor(h *childSubConn) error {
-	c.state = picker.Idle
-	opts := h.opts
-	opts.StateListener = c.listen
-	sc, err := c.leaf.cc.NewSubConn(c.secured(h.addrs, h.child.hostnameOf), opts)
-	if err == nil {
-		c.sc = sc
-	}
-	return err
 }
 
 // becomeOwn makes the connection the endpoint's own, replacing the previous one. It is used for

@@ -61,30 +61,21 @@ type connector interface {
 	Shutdown() // takes it
 }
 
-// newConn makes a connection to an endpoint that the balancer owns.
+// newConn starts to connect to an endpoint, with the balancer as owner.
 func newConn(e *endpoint, cfg *picker.Endpoint) (*conn, error) {
-	c := &conn{leaf: e.loc.leaf, endpoint: e}
-	if err := c.dial(cfg); err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-// dial starts to connect to the endpoint, with the balancer's addresses.
-func (c *conn) dial(cfg *picker.Endpoint) error {
-	l := c.leaf
-	c.state = picker.Connecting
+	l := e.loc.leaf
+	c := &conn{leaf: l, endpoint: e, state: picker.Connecting}
 	if multiAddressed(cfg) {
 		c.sc = newMultiAddress(c, cfg)
-		return nil
+		return c, nil
 	}
 	sc, err := l.cc.NewSubConn(c.secured(l.addressesOf(cfg), hostnameFor(cfg)), balancer.NewSubConnOptions{StateListener: c.listen})
 	if err != nil { // only while the channel is closing
-		return err
+		return nil, err
 	}
 	c.sc = sc
 	sc.Connect()
-	return nil
+	return c, nil
 }
 
 // listen is the SubConn's state listener. It takes the mutex.
