@@ -40,7 +40,7 @@ func (t *subscriptions) expireLocked(sub *subscription) {
 		return
 	}
 	e, p := sub.entry, t.peer
-	hint := ""
+	hint, what := "", "it"
 	switch {
 	case e.value != nil && e.from == p.cfg:
 		hint = "; the version in the cache is from before the latest subscription"
@@ -52,9 +52,10 @@ func (t *subscriptions) expireLocked(sub *subscription) {
 		hint = fmt.Sprintf("; it has sent no %v response on this stream; it may send none until the client requests every resource that it has", t.typ)
 	}
 	if t.counts.Unread != "" {
+		what = "a valid one"
 		hint += "; " + t.unreadLocked()
 	}
-	err := fmt.Errorf("xdslb: %v resource %q not found: xDS server %q is connected but has not sent it within %v%s", t.typ, e.key.name, p.cfg.URI, p.core.resourceTimeoutLocked(p.cfg), hint)
+	err := fmt.Errorf("xdslb: %v resource %q not found: xDS server %q is connected but has not sent %s within %v%s", t.typ, e.key.name, p.cfg.URI, what, p.core.resourceTimeoutLocked(p.cfg), hint)
 	if !p.cfg.ResourceTimerIsTransientError {
 		t.absentLocked(sub, err)
 		return

@@ -87,7 +87,7 @@ func (a *authority) waitingLocked(e *entry) error {
 	if s.up {
 		state = "is connected but has not sent it"
 		if t := &s.types[e.key.typ]; t.counts.Unread != "" {
-			state += "; " + t.unreadLocked()
+			state = "is connected but has not sent a valid one; " + t.unreadLocked()
 		}
 	}
 	if was := s.stats.status; was.Err != nil && was.ErrTime.After(e.since) { // possibly not the first time
