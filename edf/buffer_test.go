@@ -173,6 +173,20 @@ func TestLeap(t *testing.T) {
 	}
 }
 
+// Right after a leap, old picks in the window are not mistaken for the picks that were skipped.
+func TestLeapForgets(t *testing.T) {
+	s, want := newUneven(t, 0)
+	leap := 2*window + 1000
+	s.At(uint64(leap))
+	for n := range leap {
+		before := s.fallbacks()
+		got := s.At(uint64(n))
+		if exact := s.fallbacks() == before; exact && got != want[n] {
+			t.Fatalf("At(%d) = %d, want %d", n, got, want[n])
+		}
+	}
+}
+
 // A leap makes one pick fill no more than about a window, so that it costs no more than
 // that; a whole period catches up in several.
 func TestLeapInPeriod(t *testing.T) {

@@ -142,6 +142,38 @@ func openStripes(t testing.TB, limit uint32, inFlight int, kept ...int) *Breaker
 	return b
 }
 
+// TestBreakerReclaims checks that slots kept by stripes of other P are usable, and the limit holds, RPC by RPC.
+func TestBreakerReclaims(t *testing.T) {
+	const limit = 64
+	b := openStripes(t, limit, 0, 8, 8)
+	for n := range limit {
+		if !b.acquireAt(0, limit) {
+			t.Fatalf("rejected with %d of %d in flight", n, limit)
+		}
+		if got := b.InFlight(); got != int64(n)+1 {
+			t.Fatalf("InFlight() = %d, want %d", got, n+1)
+		}
+	}
+	for p := range 2 {
+		if b.acquireAt(p, limit) {
+			t.Errorf("admitted %d with a limit of %d", limit+1, limit)
+		}
+	}
+	if e := b.stripes.Load().epoch.Load(); b.striped.Load() != 0 && e%2 == 0 {
+		t.Error("the stripes are open at the limit")
+	}
+	b.Release()
+	if !b.Acquire(limit) || b.Acquire(limit) {
+		t.Error("a released slot is not available exactly once")
+	}
+	for n := range limit {
+		if got := b.InFlight(); got != int64(limit-n) {
+			t.Fatalf("InFlight() = %d, want %d", got, limit-n)
+		}
+		b.Release()
+	}
+}
+
 // TestBreakerLimits checks sequences of operations on P chosen at random, with limits that differ between
 // callers as if they were changed (A32), while stripes are opened and closed: an RPC is admitted if and only if the RPCs in flight are fewer
 // than its limit.
