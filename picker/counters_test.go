@@ -175,8 +175,8 @@ func TestBreakerReclaims(t *testing.T) {
 }
 
 // TestBreakerLimits checks sequences of operations on P chosen at random, with limits that differ between
-// callers as if they were changed (A32), while stripes are opened and closed: an RPC is admitted if and only if the RPCs in flight are fewer
-// than its limit.
+// callers as if they were changed (A32), while stripes are opened and closed: an RPC is admitted if and only
+// if the RPCs in flight are fewer than its limit.
 func TestBreakerLimits(t *testing.T) {
 	rounds := 400
 	if testing.Short() || raceEnabled {

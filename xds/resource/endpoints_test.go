@@ -36,8 +36,9 @@ func plain(e *Endpoints) *Endpoints {
 	return &Endpoints{Name: e.Name, Priorities: e.Priorities, Drops: e.Drops, Unhealthy: e.Unhealthy}
 }
 
-// TestEndpointsOracle: A27-CLA-8, A27-CLA-12, A55, T-DROP-1, T-EDS-2. It compares decoding with the oracle, with and without AcceptHostnames: messages as the library encodes them,
-// the same in unusual encodings, and damaged ones. Damaged messages are rejected if a proto
+// TestEndpointsOracle: A27-CLA-8, A27-CLA-12, A55, T-DROP-1, T-EDS-2. It compares decoding with the
+// oracle, with and without AcceptHostnames: messages as the library encodes them, the same in unusual encodings,
+// and damaged ones. Damaged messages are rejected if a proto
 // library that knows only the used fields rejects them (testdata/endpoints.textproto).
 func TestEndpointsOracle(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))

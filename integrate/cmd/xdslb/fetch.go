@@ -51,8 +51,8 @@ var dumpCommand = command{
 	},
 }
 
-// fetch returns the resources of a target as a CSDS response in JSON, and their sources as explain.Sources does. It connects to control planes
-// only. If the target cannot be served, it returns an error and the available resources.
+// fetch returns the resources of a target as a CSDS response in JSON, and their sources as
+// explain.Sources does. It connects to control planes only. If the target cannot be served, it returns an error and the available resources.
 func (e *env) fetch(boot []byte, target string, opts *bootstrapFlag, timeout time.Duration) (js []byte, sources []string, err error) {
 	cfg, err := xdstls.BootstrapParser().Parse(opts.source, boot)
 	if err != nil {
