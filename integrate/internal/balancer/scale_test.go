@@ -49,8 +49,9 @@ func BenchmarkFlap(b *testing.B) {
 				sc := cc.conn(b, n/2)
 				b.ReportAllocs()
 				for b.Loop() {
-					sc.To(failure)
+					sc.To(connectivity.Idle)
 					lb.flush()
+					sc.Connect() // by a pick, if the policy connects on demand
 					sc.To(ready)
 					lb.flush()
 				}
