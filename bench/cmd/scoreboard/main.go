@@ -150,12 +150,18 @@ func matcher(pattern string) func(function string) bool {
 
 var benchmarkFunction = regexp.MustCompile(`(?m)^func (Benchmark\w*)\(`)
 
-// has reports whether a pass runs a benchmark, by reading the tests of its package.
+// has reports whether a pass runs a benchmark, by reading the tests of its package and those that package overlay
+// adds to it.
 func (p *pass) has() (bool, error) {
 	files, err := filepath.Glob(filepath.Join(p.dir, p.pkg, "*_test.go"))
 	if err != nil || files == nil {
 		return false, cmp.Or(err, fmt.Errorf("%s has no tests: make bench runs in the root of the module", path.Join(p.dir, p.pkg)))
 	}
+	added, err := filepath.Glob(filepath.Join(p.dir, p.pkg, "overlay/files/*_test.go.txt"))
+	if err != nil {
+		return false, err
+	}
+	files = append(files, added...)
 	matches, skips := matcher(p.pattern), matcher(cmp.Or(p.skip, "^$"))
 	for _, file := range files {
 		text, err := os.ReadFile(file)
