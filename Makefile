@@ -38,7 +38,7 @@ QUICK := unit examples
 REST  := lint apidiff dashboards kubernetes long invariants seeded rollout oldest race bench-once guard portable quickstart fuzz
 
 .PHONY: test
-test: ## Unit tests and examples: four minutes on an idle machine without caches.
+test: ## Unit tests and examples: three minutes on an idle machine without caches.
 	@MAKE='$(MAKE)' .ci/steps test $(QUICK)
 
 .PHONY: check
