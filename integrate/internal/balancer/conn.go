@@ -127,6 +127,11 @@ func (c *conn) checkHealth() {
 		return
 	}
 	c.leaf.rt.Call(func() {
+		gone := true
+		c.leaf.entry.do(func() { gone = c.endpoint == nil })
+		if gone { // the connection will be shut down
+			return
+		}
 		sc.RegisterHealthListener(func(s balancer.SubConnState) {
 			c.leaf.entry.do(func() {
 				if c.leaf.watches[c] == nil { // the cluster has no health check of its own meanwhile

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -289,6 +290,36 @@ func TestHealthWatchReplaced(t *testing.T) {
 	l.priorities[0].recount()
 	b.unlock()
 	wantPick(t, b, 1)
+}
+
+// TestHealthListenerOfRemovedConn checks that no health listener is registered with a SubConn that was removed
+// since it became READY: it would begin a health stream.
+func TestHealthListenerOfRemovedConn(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		b, cc := newTestLB(t, Config{HealthCheckService: "s"})
+		registered, before := 0, cc.OnCall
+		cc.OnCall = func(c *fakeConn, method string) {
+			if before(c, method); method == "RegisterHealthListener" {
+				registered++
+			}
+		}
+		b.set(configOf(clusterOf("c", prio(eps(1)))))
+		next := configOf(clusterOf("c", prio(eps(1))))
+		if removed {
+			next = configOf(clusterOf("c", prio(eps(2))))
+		}
+		_, plans := rpc.Compile(next, false)
+		b.lock() // no queued call runs between both
+		for e := range b.live()[0].endpoints {
+			e.conn.onState(balancer.SubConnState{ConnectivityState: ready})
+		}
+		b.apply(next, plans)
+		b.unlock()
+		b.calm()
+		if called := registered > 0; called == removed {
+			t.Errorf("endpoint removed since it became READY: %v; RegisterHealthListener was called: %v, want %v", removed, called, !removed)
+		}
+	}
 }
 
 // TestTLSChangeKeepsConnections (A29, T-SEC-1): other TLS settings open and close no connection, whatever
