@@ -82,6 +82,14 @@ func (t *history) checkPushback(r *modelRPC, c *modelCluster, l *modelLeaf) {
 		return
 	}
 	ejected := t.ejected()
+	isEjected := func(e *picker.Endpoint) bool {
+		for number := range ejected {
+			if has(e, number) {
+				return true
+			}
+		}
+		return false
+	}
 	at, e := c.find(r.conn.Data.number)
 	for _, loc := range c.priorities()[at].Localities {
 		var list []*picker.Endpoint
@@ -93,7 +101,7 @@ func (t *history) checkPushback(r *modelRPC, c *modelCluster, l *modelLeaf) {
 		}
 		for _, conn := range t.grpc.Open() {
 			i := slices.IndexFunc(list, func(e *picker.Endpoint) bool { return has(e, conn.Data.number) })
-			if i < 0 || list[i] == e || list[i].Health == picker.Draining || list[i].Weight == 0 || !t.usable(conn) || ejected[conn.Data.number] || t.hostOf(conn.Data.number).ejected {
+			if i < 0 || list[i] == e || list[i].Health == picker.Draining || list[i].Weight == 0 || !t.usable(conn) || isEjected(list[i]) || t.hostOf(conn.Data.number).ejected {
 				continue
 			}
 			if !time.Now().Before(t.hostOf(conn.Data.number).pushback.until) {
