@@ -83,6 +83,7 @@ func (w *modelWatch) SendMsg(m any) error {
 	defer w.of.mu.Unlock()
 	w.key = healthKey{w.conn.Data.number, m.(*healthpb.HealthCheckRequest).GetService()}
 	w.of.watches = append(w.of.watches, w)
+	w.conn.Data.unwatched = slices.DeleteFunc(w.conn.Data.unwatched, func(service string) bool { return service == w.key.service })
 	return nil
 }
 
@@ -165,7 +166,7 @@ func (h *modelHealth) end(conn *modelConn) (any bool) {
 }
 
 // reports reports whether a connection has a stream on which a service was last SERVING, or whose
-// backend has no health service.
+// backend had no health service when the latest stream began.
 func (h *modelHealth) reports(conn *modelConn, service string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
