@@ -4,7 +4,6 @@
 package balancer
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"slices"
@@ -94,19 +93,12 @@ func TestCustomPicks(t *testing.T) {
 	wantPick(t, b)
 	b.to(cc.conn(t, 1), ready)
 	wantPick(t, b, 1)
-	b.to(cc.conn(t, 2), ready)
-	b.to(cc.conn(t, 3), ready)
-	b.flush()
+	b.ready(t, 2, 3)
 	const n = 4000
-	got := map[string]int{}
-	for range n {
-		a, err := b.pick()
-		kit.Must(t, err)
-		got[a]++
-	}
+	got := b.shares(t, n)
 	for i, share := range []float64{1. / 8, 1. / 8, 3. / 4} {
-		if k := got[addr(i+1).String()]; float64(k) < n*share*0.8 || float64(k) > n*share*1.2 {
-			t.Errorf("endpoint %d got %d of %d picks, want %.0f", i+1, k, n, n*share)
+		if k := float64(got[i+1]); k < n*share*0.8 || k > n*share*1.2 {
+			t.Errorf("endpoint %d got %.0f of %d picks, want %.0f", i+1, k, n, n*share)
 		}
 	}
 	for i, s := range children {
@@ -163,11 +155,9 @@ func TestCustomUpdateInPlace(t *testing.T) {
 // old one is not; the third makes the second superfluous.
 func TestCustomGracefulSwitch(t *testing.T) {
 	built()
-	b, cc := newTestLB(t, Config{})
 	list := eps(1)
-	b.set(configOf(customOf(false, stubA, `{}`, prio(list))))
+	b, cc := connected(t, customOf(false, stubA, `{}`, prio(list)), 1)
 	a := one(t)
-	b.to(cc.conn(t, 1), ready)
 	first := cc.conn(t, 1)
 	wantPick(t, b, 1)
 
@@ -218,10 +208,8 @@ func TestCustomGracefulSwitch(t *testing.T) {
 // custom policy.
 func TestPolicyChangeKeepsConnections(t *testing.T) {
 	built()
-	b, cc := newTestLB(t, Config{})
 	list := eps(1, 2)
-	b.set(configOf(clusterOf("c", prio(list))))
-	b.to(cc.conn(t, 1), ready)
+	b, cc := connected(t, clusterOf("c", prio(list)), 1)
 	b.to(cc.conn(t, 2), connecting)
 	for range 3 {
 		b.set(configOf(customOf(false, stubA, `{}`, prio(list))))
@@ -244,10 +232,8 @@ func TestPolicyChangeKeepsConnections(t *testing.T) {
 			t.Error("a child was left behind")
 		}
 	}
-	first := clusterOf("c", prio(list))
-	first.Leaves[0].Policy = picker.Policy{Kind: picker.PolicyPickFirst, First: &picker.PickFirst{}}
 	b.to(cc.conn(t, 1), ready)
-	b.set(configOf(first))
+	b.set(configOf(firstOf(false, false, prio(list))))
 	wantPick(t, b, 1)
 	if cc.Opened != 2 || cc.Closed != 1 || cc.has(2) {
 		t.Errorf("opened %d, closed %d, want 2, 1: pick_first needs one connection", cc.Opened, cc.Closed)
@@ -266,11 +252,7 @@ func TestPolicyChangeKeepsConnections(t *testing.T) {
 // child, keeps its connection.
 func TestCustomMoves(t *testing.T) {
 	built()
-	b, cc := newTestLB(t, Config{})
-	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1, 2), eps(3)))))
-	for n := 1; n <= 3; n++ {
-		b.to(cc.conn(t, n), ready)
-	}
+	b, cc := connected(t, customOf(false, stubA, `{}`, prio(eps(1, 2), eps(3))), 1, 2, 3)
 	wantPick(t, b, 1, 2, 3)
 	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1), eps(3, 2)))))
 	wantPick(t, b, 1, 2, 3)
@@ -357,10 +339,8 @@ func reportState(s *stub, state connectivity.State, err error) {
 // counted at the locality and passes the breaker like any other.
 func TestCustomOtherAddress(t *testing.T) {
 	built()
-	b, cc := newTestLB(t, Config{})
-	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1)))))
+	b, cc := connected(t, customOf(false, stubA, `{}`, prio(eps(1))), 1)
 	s := one(t)
-	b.to(cc.conn(t, 1), ready)
 	done := s.enter()
 	s.mu.Lock()
 	s.addrs = []string{addr(9).String()}
@@ -369,9 +349,9 @@ func TestCustomOtherAddress(t *testing.T) {
 	done()
 	b.to(cc.conn(t, 9), ready)
 	wantPick(t, b, 9)
-	res, err := b.picker.Pick(balancer.PickInfo{Ctx: context.Background()})
-	if err != nil || breakerOf(b).InFlight() != 1 {
-		t.Fatalf("Pick() = %v, %d in flight, want 1", err, breakerOf(b).InFlight())
+	res := b.begin(t)
+	if k := breakerOf(b).InFlight(); k != 1 {
+		t.Errorf("%d RPCs in flight, want 1", k)
 	}
 	res.Done(balancer.DoneInfo{})
 	if k := breakerOf(b).InFlight(); k != 0 {
@@ -387,9 +367,7 @@ func TestCustomOtherAddress(t *testing.T) {
 // TestCustomClose: with the policy all children end, and their connections.
 func TestCustomClose(t *testing.T) {
 	built()
-	b, cc := newTestLB(t, Config{})
-	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1, 2), eps(3)))))
-	b.to(cc.conn(t, 1), ready)
+	b, cc := connected(t, customOf(false, stubA, `{}`, prio(eps(1, 2), eps(3))), 1)
 	b.set(configOf(customOf(false, stubB, `{}`, prio(eps(1, 2), eps(3)))))
 	children := built()
 	b.Close()
@@ -424,7 +402,7 @@ func TestA113Weights(t *testing.T) {
 // TestCustomServiceChange checks that each RPC is released in the circuit breaker that admitted it
 // while the EDS service of a custom policy's cluster changes (A32, T-CB-1).
 func TestCustomServiceChange(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
+	b, _ := newTestLB(t, Config{})
 	numbers := series(1, 90)
 	services := []string{"one", "two"}
 	update := func(i int) *picker.Breaker {
@@ -434,15 +412,11 @@ func TestCustomServiceChange(t *testing.T) {
 		for b.talks() {
 			runtime.Gosched()
 		}
-		b.lock()
-		defer b.unlock()
-		b.publish()
+		b.publishNow()
 		return breakerOf(b)
 	}
 	update(0)
-	for _, n := range numbers {
-		cc.conn(t, n).To(ready)
-	}
+	b.ready(t, numbers...)
 	stop := make(chan struct{})
 	var rpcs sync.WaitGroup
 	rpcs.Go(func() {

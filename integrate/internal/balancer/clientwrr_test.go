@@ -13,6 +13,7 @@ import (
 	"time"
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -36,11 +37,7 @@ func weighed(c *picker.Cluster) *picker.Cluster {
 // mean (A58, T-WRR-3).
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
-		b.Update(configOf(weighed(clusterOf("c", prio(eps(1, 2), eps(3))))))
-		for n := 1; n <= 3; n++ {
-			cc.conn(t, n).To(ready)
-		}
+		b, _ := connected(t, weighed(clusterOf("c", prio(eps(1, 2), eps(3)))), 1, 2, 3)
 		kit.Pass(500 * time.Millisecond)
 		b.wantShares(t, 1, 1, 1)
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
@@ -76,24 +73,16 @@ func TestUnreportedErrors(t *testing.T) {
 		codes.NotFound:    {1 / 0.02, 1 / 0.5, 1 / 0.5},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b, cc := newTestLB(t, Config{})
-			b.Update(configOf(weighed(clusterOf("c", prio(eps(1, 2, 3))))))
-			for n := 1; n <= 3; n++ {
-				cc.conn(t, n).To(ready)
-			}
+			b, cc := connected(t, weighed(clusterOf("c", prio(eps(1, 2, 3)))), 1, 2, 3)
 			b.flush()
 			serve := func() {
-				for range 3000 {
-					res, err := b.picker.Pick(pickInfo())
-					kit.Must(t, err)
-					info := endedOK
+				b.rpcs(t, 3000, func(endpoint int, info *balancer.DoneInfo) {
 					report := &orcav3.OrcaLoadReport{RpsFractional: 100, CpuUtilization: 0.5}
-					if res.SubConn.(*fakeConn).Addr == addr(1).String() {
+					if endpoint == 1 {
 						info.Err, report.CpuUtilization = status.Error(code, "refused"), 0.02
 					}
 					info.ServerLoad = report
-					res.Done(info)
-				}
+				})
 			}
 			serve()
 			kit.Pass(11 * time.Second)
@@ -122,8 +111,7 @@ func TestWeightSurvives(t *testing.T) {
 			b.flush()
 		}
 		update(prio(eps(1, 2)))
-		cc.conn(t, 1).To(ready)
-		cc.conn(t, 2).To(ready)
+		b.ready(t, 1, 2)
 		b.flush()
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
 		kit.Pass(11500 * time.Millisecond)
@@ -149,11 +137,7 @@ func TestWeightSurvives(t *testing.T) {
 		b.flush()
 		b.wantShares(t, 1, 1)
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
-		for e := range b.clusters["c"].leaves[0].endpoints {
-			if e.observers.Load() != nil {
-				t.Error("endpoints go on listening to reports under another policy")
-			}
-		}
+		b.wantUnobserved(t, "under another policy")
 		update(prio(eps(1, 2)))
 		b.wantShares(t, 1, 1)
 	})
@@ -202,10 +186,7 @@ func TestUpdatePeriod(t *testing.T) {
 // endpoints away and its publication.
 func TestUpdatePeriodEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
-		b.Update(configOf(weighed(clusterOf("c", prio(eps(1, 2))))))
-		cc.conn(t, 1).To(ready)
-		cc.conn(t, 2).To(ready)
+		b, _ := connected(t, weighed(clusterOf("c", prio(eps(1, 2)))), 1, 2)
 		b.flush()
 		kit.Pass(time.Second - publishPause/2)
 		b.flush() // the next publication has to wait

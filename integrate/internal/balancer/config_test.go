@@ -16,7 +16,6 @@ import (
 
 	"google.golang.org/grpc/resolver"
 
-	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/integrate/internal/rpc"
@@ -50,31 +49,23 @@ func (c Config) options() *Options {
 // TestSubset: a channel connects to the policy's number of endpoints of a priority, of all
 // localities together, and to the same ones after an update; another channel has others (A68).
 func TestSubset(t *testing.T) {
-	numbers := func(from, n int) (out []int) {
-		for i := range n {
-			out = append(out, from+i)
-		}
-		return out
-	}
 	subset := func(endpoints ...[]picker.Endpoint) *picker.Config {
 		c := clusterOf("c", prio(endpoints...))
 		c.Leaves[0].Policy.Subset = 8
 		return configOf(c)
 	}
-	whole := subset(eps(numbers(0, 60)...), eps(numbers(60, 40)...))
+	whole := subset(eps(series(0, 60)...), eps(series(60, 40)...))
 	b, cc := newTestLB(t, Config{})
 	b.Update(whole)
 	mine := cc.open(100)
 	if len(mine) != 8 {
 		t.Fatalf("of 100 endpoints the channel connects to %d, want 8", len(mine))
 	}
-	for _, n := range mine {
-		cc.conn(t, n).To(ready)
-	}
+	b.ready(t, mine...)
 	wantPick(t, b, mine...)
 
 	// Without one of its endpoints the channel takes another and keeps seven.
-	left := slices.DeleteFunc(numbers(0, 100), func(n int) bool { return n == mine[0] })
+	left := slices.DeleteFunc(series(0, 100), func(n int) bool { return n == mine[0] })
 	b.Update(subset(eps(left...)))
 	b.flush()
 	now := cc.open(100)
@@ -158,21 +149,14 @@ func TestIgnoreEndpointWeights(t *testing.T) {
 		cfg := configOf(clusterOf("c", prio(weighted)))
 		cfg.Clusters[0].Leaves[0].Policy = tt.policy
 		b.Update(cfg)
-		cc.conn(t, 1).To(ready)
-		cc.conn(t, 2).To(ready)
+		b.ready(t, 1, 2)
 		b.Update(&picker.Config{Routes: cfg.Routes, Clusters: cfg.Clusters}) // the same clusters
-		b.flush()
-		counts := map[string]int{}
-		for range 400 {
-			a, err := b.pick()
-			kit.Must(t, err)
-			counts[a]++
-		}
+		got := b.shares(t, 400)[1]
 		want := 300
 		if tt.ignore {
 			want = 200
 		}
-		if got := counts[addr(1).String()]; got < want-tt.within || got > want+tt.within {
+		if got < want-tt.within || got > want+tt.within {
 			t.Errorf("IgnoreEndpointWeights %v, policy %v: %d of 400 picks went to the endpoint of weight 3 of 4, want %d", tt.ignore, tt.policy.Kind, got, want)
 		}
 		if cc.Opened != 2 {

@@ -100,9 +100,7 @@ func TestSameUpdate(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	cfg := configOf(clusterOf("c", prio(eps(1, 2, 3), eps(4))))
 	b.Update(cfg)
-	for n := 1; n <= 4; n++ {
-		cc.conn(t, n).To(ready)
-	}
+	b.ready(t, 1, 2, 3, 4)
 	b.flush()
 	announced := cc.Announced
 	b.Update(configOf(clusterOf("c", prio(eps(3, 1, 2), eps(4)))))
@@ -120,24 +118,15 @@ func TestSameUpdate(t *testing.T) {
 // TestSlowClose: a connection that takes its time to close, as one to a peer that
 // is cut off does, holds up neither configurations nor other connections.
 func TestSlowClose(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	b.Update(configOf(clusterOf("c", prio(eps(1, 2)))))
-	cc.conn(t, 1).To(ready)
-	cc.conn(t, 2).To(ready)
+	b, cc := connected(t, clusterOf("c", prio(eps(1, 2))), 1, 2)
 	hold := make(chan struct{})
 	cc.conn(t, 1).Data = hold
-	b.lock()
-	b.publish()
-	b.unlock()
+	b.publishNow()
 	b.Update(configOf(clusterOf("c", prio(eps(2, 3)))))
-	b.lock()
-	b.publish() // with which the connection is closed
-	b.unlock()
+	b.publishNow() // with which the connection is closed
 	cc.conn(t, 2).To(failure)
 	cc.conn(t, 3).To(ready)
-	b.lock()
-	b.publish()
-	b.unlock()
+	b.publishNow()
 	if got, err := b.pick(); got != addr(3).String() {
 		t.Errorf("picked %q, %v, want endpoint 3", got, err)
 	}
@@ -151,11 +140,7 @@ func TestSlowClose(t *testing.T) {
 // TestDrainedStaysDown: a draining endpoint that loses its connection gets no other
 // (A27-CLA-8), until it drains no more.
 func TestDrainedStaysDown(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	b.Update(configOf(clusterOf("c", prio(eps(1, 2)))))
-	for n := 1; n <= 2; n++ {
-		cc.conn(t, n).To(ready)
-	}
+	b, cc := connected(t, clusterOf("c", prio(eps(1, 2))), 1, 2)
 	drained := eps(1, 2)
 	drained[0].Health = picker.Draining
 	b.Update(configOf(clusterOf("c", prio(drained))))
@@ -181,11 +166,7 @@ func TestDrainedStaysDown(t *testing.T) {
 // TestSubsetWithoutDraining: a random subset (A68) has as many endpoints to pick as it
 // should when half of all are draining.
 func TestSubsetWithoutDraining(t *testing.T) {
-	var numbers []int
-	for i := range 20 {
-		numbers = append(numbers, i+1)
-	}
-	list := eps(numbers...)
+	list := eps(series(1, 20)...)
 	for i := range 10 {
 		list[i].Health = picker.Draining
 	}

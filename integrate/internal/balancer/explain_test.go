@@ -42,11 +42,11 @@ func onlyCluster(t testing.TB, x *report.Explanation) *report.RouteTarget {
 	return &r.Clusters[0]
 }
 
-// endpointIn returns the status of the endpoint with an address.
-func endpointIn(c *report.RouteTarget, address string) *report.EndpointStatus {
-	for _, l := range c.Status.Localities() {
+// endpointIn returns the status of an endpoint, or nil.
+func endpointIn(c *report.ClusterStatus, n int) *report.EndpointStatus {
+	for _, l := range c.Localities() {
 		for k := range l.Endpoints {
-			if e := &l.Endpoints[k]; e.Address == address || slices.Contains(e.More, address) {
+			if e := &l.Endpoints[k]; e.Address == addr(n).String() || slices.Contains(e.More, addr(n).String()) {
 				return e
 			}
 		}
@@ -136,12 +136,7 @@ func TestExplainOutcomes(t *testing.T) {
 func TestExplainPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
-		in := func(zone string, numbers ...int) picker.Priority {
-			p := prio(eps(numbers...))
-			p.Localities[0].ID.Zone = zone
-			return p
-		}
-		b.Update(configOf(clusterOf("c", in("a", 1, 2), in("b", 3), in("c", 4))))
+		b.Update(configOf(clusterOf("c", zone("a", eps(1, 2)), zone("b", eps(3)), zone("c", eps(4)))))
 		want := func(when string, reasons ...string) {
 			t.Helper()
 			b.flush()
@@ -167,7 +162,7 @@ func TestExplainPriorities(t *testing.T) {
 		cc.conn(t, 4).To(failure)
 		want("all down", "failed: .*", "failed: .*", "in use: no priority can serve, and this is the last")
 		cc.conn(t, 3).To(ready)
-		b.Update(configOf(clusterOf("c", in("d"), in("e", 9), in("b", 3))))
+		b.Update(configOf(clusterOf("c", zone("d", nil), zone("e", eps(9)), zone("b", eps(3)))))
 		want("a new one on top", "no endpoints", "connecting, with 10s left .*", "in use: the first that can serve")
 	})
 }
@@ -193,9 +188,7 @@ func TestExplainSession(t *testing.T) {
 	cfg.Routes[0].Clusters = append(cfg.Routes[0].Clusters, picker.WeightedCluster{Name: "d", Weight: 9})
 	cfg.Filters = []picker.Filter{{Name: "session", Config: &resource.Session{Cookie: "s", Path: "/"}}}
 	b.take(cfg)
-	for n := 1; n <= 4; n++ {
-		cc.conn(t, n).To(ready)
-	}
+	b.ready(t, 1, 2, 3, 4)
 	want := func(ctx context.Context, shares map[int]float64) {
 		t.Helper()
 		b.flush()
@@ -203,7 +196,7 @@ func TestExplainSession(t *testing.T) {
 		for n := 1; n <= 4; n++ {
 			got := 0.
 			for i := range r.Clusters {
-				if e := endpointIn(&r.Clusters[i], addr(n).String()); e != nil {
+				if e := endpointIn(r.Clusters[i].Status, n); e != nil {
 					got += r.Clusters[i].Share * e.Share
 				}
 			}
@@ -253,8 +246,7 @@ func TestExplainOut(t *testing.T) {
 			}},
 		{name: "ejected", cluster: detecting(clusterOf("c", both)), out: `ejected as an outlier until \d\d:\d\d:\d\dZ, 14s from now, or a little later`, state: "READY",
 			do: func(t *testing.T, b *testLB, cc *fakeCC) {
-				cc.conn(t, 1).To(ready)
-				cc.conn(t, 2).To(ready)
+				b.ready(t, 1, 2)
 				b.load(t, 40, 1)
 				kit.Pass(11 * time.Second)
 			}},
@@ -309,7 +301,7 @@ func TestExplainOut(t *testing.T) {
 					row.ctx = bg
 				}
 				c := onlyCluster(t, b.explained(t, row.ctx))
-				e := endpointIn(c, addr(1).String())
+				e := endpointIn(c.Status, 1)
 				if e == nil || !regexp.MustCompile("^("+row.out+")$").MatchString(e.Out) || e.State != row.state || (e.Share > 0) {
 					t.Errorf("endpoint 1 is %+v, want out: %s, state %s", e, row.out, row.state)
 				}
@@ -370,7 +362,7 @@ func TestExplainWeights(t *testing.T) {
 			}
 			kit.Pass(age)
 			b.flush()
-			e := endpointIn(onlyCluster(t, b.explained(t, context.Background())), addr(1).String())
+			e := endpointIn(onlyCluster(t, b.explained(t, context.Background())).Status, 1)
 			return fmt.Sprintf("%d %s %.3g", e.EffectiveWeight, e.WeightFrom, e.SlowStart)
 		}
 		of := func(p picker.Policy) *picker.Cluster {

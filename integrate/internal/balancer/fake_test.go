@@ -60,6 +60,12 @@ func addr(n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), 80)
 }
 
+// numberAt is the inverse of addr.
+func numberAt(address netip.AddrPort) int {
+	a := address.Addr().As4()
+	return int(a[1])<<16 | int(a[2])<<8 | int(a[3])
+}
+
 // eps makes endpoints with the given numbers and weight 1.
 func eps(numbers ...int) []picker.Endpoint {
 	out := make([]picker.Endpoint, len(numbers))

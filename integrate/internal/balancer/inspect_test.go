@@ -35,24 +35,14 @@ func (b *testLB) inspected() *report.TargetStatus {
 	return &s
 }
 
-// endpointNamed returns the status of the endpoint with an address.
-func endpointNamed(t testing.TB, s *report.TargetStatus, address string) *report.EndpointStatus {
+// seen returns the status of an endpoint of the only cluster.
+func seen(t testing.TB, s *report.TargetStatus, n int) *report.EndpointStatus {
 	t.Helper()
-	for _, c := range s.Clusters {
-		for _, l := range c.Leaves {
-			for _, p := range l.Priorities {
-				for _, loc := range p.Localities {
-					for i := range loc.Endpoints {
-						if loc.Endpoints[i].Address == address {
-							return &loc.Endpoints[i]
-						}
-					}
-				}
-			}
-		}
+	e := endpointIn(&s.Clusters[0], n)
+	if e == nil {
+		t.Fatalf("no endpoint %d in %+v", n, s)
 	}
-	t.Fatalf("no endpoint %s in %+v", address, s)
-	return nil
+	return e
 }
 
 // TestInspect: the status of the endpoints of each priority agrees with the picks, and the picks
@@ -64,9 +54,7 @@ func TestInspect(t *testing.T) {
 		edit(&first, 1, func(e *picker.Endpoint) { e.Weight = 3 })
 		edit(&first, 3, func(e *picker.Endpoint) { e.Health = picker.Draining })
 		b.take(configOf(clusterOf("c", first, second)))
-		for n := 1; n <= 2; n++ {
-			cc.conn(t, n).To(ready)
-		}
+		b.ready(t, 1, 2)
 		cc.conn(t, 3).To(failure)
 		b.flush()
 
@@ -77,12 +65,12 @@ func TestInspect(t *testing.T) {
 			out   string
 		}{{.25, "READY", ""}, {.75, "READY", ""}, {0, "TRANSIENT_FAILURE", "TRANSIENT_FAILURE for 0s"}, {0, "IDLE", "draining"}, {0, "IDLE", "its priority is not in use"}}
 		for i, w := range want {
-			e := endpointNamed(t, s, addr(i+1).String())
+			e := seen(t, s, i+1)
 			if math.Abs(e.Share-w.share) > 1e-9 || e.State != w.state || !strings.HasPrefix(e.Out, w.out) || (e.Out == "") != (w.out == "") || e.Draining != (i == 3) {
 				t.Errorf("endpoint %d is %+v, want %+v", i+1, e, w)
 			}
 		}
-		if e := endpointNamed(t, s, addr(3).String()); e.Error != "connection refused" {
+		if e := seen(t, s, 3); e.Error != "connection refused" {
 			t.Errorf("endpoint 3 is %+v, want why it has failed", e)
 		}
 		if l := s.Clusters[0].Leaves[0].Priorities[0].Localities[0]; math.Abs(l.Share-1) > 1e-9 || s.Watched.IsZero() {
@@ -90,7 +78,7 @@ func TestInspect(t *testing.T) {
 		}
 		b.load(t, 40, 1) // 40 RPCs; the RPCs to endpoint 1 fail
 		s = b.inspected()
-		if one, two := endpointNamed(t, s, addr(1).String()), endpointNamed(t, s, addr(2).String()); one.OK != 0 || one.FailedRPCs != 10 || two.OK != 30 || two.FailedRPCs != 0 {
+		if one, two := seen(t, s, 1), seen(t, s, 2); one.OK != 0 || one.FailedRPCs != 10 || two.OK != 30 || two.FailedRPCs != 0 {
 			t.Errorf("of 40 RPCs are counted %+v and %+v, want 10 that failed and 30", one, two)
 		}
 		js, err := json.Marshal(s)
@@ -106,45 +94,39 @@ func TestInspect(t *testing.T) {
 // counted, and one that moves goes on.
 func TestWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
+		b, _ := newTestLB(t, Config{})
 		set := func(p picker.Priority) {
 			b.take(configOf(clusterOf("c", p)))
 			for _, l := range p.Localities {
 				for _, e := range l.Endpoints.All() {
-					cc.conn(t, int(e.Addr.Addr().As4()[3])).To(ready)
+					b.ready(t, numberAt(e.Addr))
 				}
 			}
 			b.flush()
 		}
 		set(prio(eps(1, 2)))
 		b.load(t, 10)
-		if e := endpointNamed(t, b.inspected(), addr(1).String()); e.OK != 0 {
+		if e := seen(t, b.inspected(), 1); e.OK != 0 {
 			t.Errorf("before anybody looked, %d RPCs were counted", e.OK)
 		}
 		b.load(t, 10)
 		kit.Pass(watchTime - time.Second)
-		if e := endpointNamed(t, b.inspected(), addr(1).String()); e.OK != 5 {
+		if e := seen(t, b.inspected(), 1); e.OK != 5 {
 			t.Errorf("%d RPCs are counted, want 5", e.OK)
 		}
 		set(prio(eps(2), eps(1, 3)))
 		kit.Pass(watchTime - time.Second)
-		if e := endpointNamed(t, b.inspected(), addr(1).String()); e.OK != 5 {
+		if e := seen(t, b.inspected(), 1); e.OK != 5 {
 			t.Errorf("%d RPCs are counted of an endpoint that moved, want 5", e.OK)
 		}
-		before := endpointNamed(t, b.inspected(), addr(3).String()).OK
+		before := seen(t, b.inspected(), 3).OK
 		b.load(t, 400)
-		if e := endpointNamed(t, b.inspected(), addr(3).String()); e.OK == before {
+		if e := seen(t, b.inspected(), 3); e.OK == before {
 			t.Error("no RPC is counted of an endpoint that came meanwhile")
 		}
 		kit.Pass(watchTime + time.Second)
-		for _, l := range b.live() {
-			for e := range l.endpoints {
-				if e.observers.Load() != nil {
-					t.Error("after a minute without a look, RPCs are still counted")
-				}
-			}
-		}
-		if s := b.inspected(); endpointNamed(t, s, addr(1).String()).OK != 0 || time.Since(s.Watched) != 0 {
+		b.wantUnobserved(t, "after a minute without a look")
+		if s := b.inspected(); seen(t, s, 1).OK != 0 || time.Since(s.Watched) != 0 {
 			t.Errorf("the next look goes on with old counts: %+v", s)
 		}
 	})
@@ -152,19 +134,15 @@ func TestWatchEnds(t *testing.T) {
 
 // TestWatchedCallsAllocateNothing: the end of an RPC that is counted by endpoint.
 func TestWatchedCallsAllocateNothing(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	b.set(configOf(clusterOf("c", prio(eps(1)))))
-	b.to(cc.conn(t, 1), ready)
+	b, _ := connected(t, clusterOf("c", prio(eps(1))), 1)
 	b.flush()
 	b.inspected()
 	if n := testing.AllocsPerRun(10000, func() {
-		r, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: t.Context()})
-		kit.Must(t, err)
-		r.Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
+		b.begin(t).Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
 	}); n > 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
-	if e := endpointNamed(t, b.inspected(), addr(1).String()); e.OK < 100 {
+	if e := seen(t, b.inspected(), 1); e.OK < 100 {
 		t.Errorf("%d RPCs are counted", e.OK)
 	}
 }
@@ -293,9 +271,7 @@ func TestSimulation(t *testing.T) {
 	double := eps(1, 2)
 	double[0].Extra = &picker.EndpointExtra{Addrs: []netip.AddrPort{addr(9)}}
 	two := func() *picker.Cluster {
-		low := prio(eps(3))
-		low.Localities[0].ID.Zone = "low"
-		return clusterOf("c", prio(eps(1, 2)), low)
+		return clusterOf("c", prio(eps(1, 2)), zone("low", eps(3)))
 	}
 	for _, row := range []struct {
 		name    string
@@ -342,7 +318,7 @@ func TestSimulation(t *testing.T) {
 				c, got, names := onlyCluster(t, x), "", ""
 				for n := 1; n <= 3; n++ {
 					share := "0"
-					if e := endpointIn(c, addr(n).String()); e != nil {
+					if e := endpointIn(c.Status, n); e != nil {
 						if share = fmt.Sprintf("%.3g", e.Share); strings.Contains(row.want, "?") && e.Share > 0 {
 							share = "?" // by the ring
 						}
@@ -366,13 +342,9 @@ func TestSimulation(t *testing.T) {
 // TestSimulationIsApart checks that a simulation shares nothing with the channels of the process:
 // neither circuit breakers nor the record of lines that are logged once.
 func TestSimulationIsApart(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	b.set(configOf(clusterOf("simulated", prio(eps(1)))))
-	b.to(cc.conn(t, 1), ready)
+	b, _ := connected(t, clusterOf("simulated", prio(eps(1))), 1)
 	b.flush()
-	if _, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: t.Context()}); err != nil {
-		t.Fatal(err)
-	}
+	b.begin(t)
 	before := breakersInUse()
 	weighted := prio(eps(1, 2))
 	edit(&weighted, 0, func(e *picker.Endpoint) { e.Weight = 3 })

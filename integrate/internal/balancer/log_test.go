@@ -5,7 +5,6 @@ package balancer
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,8 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	estats "google.golang.org/grpc/experimental/stats"
@@ -167,8 +164,8 @@ func TestLogEndsTrue(t *testing.T) {
 func TestLogOfManyClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
-		var out bytes.Buffer
-		b, cc := newTestLB(t, Config{Logger: slog.New(slog.NewTextHandler(&out, nil))})
+		book := &kit.Logs{}
+		b, cc := newTestLB(t, Config{Logger: slog.New(book)})
 		all := func(err error) {
 			var list []*picker.Cluster
 			for i := range n {
@@ -184,17 +181,9 @@ func TestLogOfManyClusters(t *testing.T) {
 			}
 			b.flush()
 		}
-		lines := func(texts ...string) (found []string) {
-			for l := range strings.Lines(out.String()) {
-				if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(l, text) }) {
-					found = append(found, l)
-				}
-			}
-			return found
-		}
 		all(nil)
 		all(errors.New("invalid"))
-		if got := lines(msgUnavailable); len(got) != maxSimilar || !strings.Contains(got[maxSimilar-1], "similar_suppressed_for=1m") {
+		if got := book.With(msgUnavailable); len(got) != maxSimilar || !strings.Contains(got[maxSimilar-1], "similar_suppressed_for=1m") {
 			t.Fatalf("%d lines, want %d: %q", len(got), maxSimilar, got)
 		}
 		all(nil)
@@ -202,38 +191,24 @@ func TestLogOfManyClusters(t *testing.T) {
 			kit.Pass(eventlog.Interval)
 			b.flush()
 		}
-		for _, l := range lines(msgUnavailable) {
+		for _, l := range book.With(msgUnavailable) {
 			_, cluster, _ := strings.Cut(l, "cluster=")
-			if cluster, _, _ = strings.Cut(cluster, " "); len(lines(msgRecovered, "cluster="+cluster)) == 0 {
+			if cluster, _, _ = strings.Cut(cluster, " "); len(book.With(msgRecovered, "cluster="+cluster)) == 0 {
 				t.Errorf("the last line about cluster %s reports a failure", cluster)
 			}
 		}
-		if got := lines("cluster="); len(got) > 4*maxSimilar {
+		if got := book.With("cluster="); len(got) > 4*maxSimilar {
 			t.Errorf("%d lines", len(got))
 		}
 	})
 }
 
-// blocked is a Logger's handler that takes nothing until it is closed.
-type blocked chan struct{}
-
-func (blocked) Enabled(context.Context, slog.Level) bool { return true }
-
-func (h blocked) Handle(context.Context, slog.Record) error {
-	<-h
-	return nil
-}
-
-func (h blocked) WithAttrs([]slog.Attr) slog.Handler { return h }
-
-func (h blocked) WithGroup(string) slog.Handler { return h }
-
 // TestSlowLogger checks that a Logger that does not return delays neither a configuration nor
 // a child policy.
 func TestSlowLogger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := make(blocked)
-		b, cc := newTestLB(t, Config{Logger: slog.New(h)})
+		h := make(chan struct{})
+		b, cc := newTestLB(t, Config{Logger: slog.New(&kit.Logs{OnLog: func(string) { <-h }})})
 		b.Error(errors.New("gone"))
 		synctest.Wait()
 		b.Update(configOf(customOf(true, stubA, `{}`, prio(eps(1)))))
@@ -259,52 +234,31 @@ func (l recorderList) RegisterAsyncReporter(r estats.AsyncMetricReporter, metric
 	return l.Recorder.RegisterAsyncReporter(r, metrics...)
 }
 
-// recorded returns a recorder of the counts of the clusters of b.
-func recorded(t *testing.T, b *testLB) *kit.Recorder {
-	r := &kit.Recorder{}
-	b.rec.metrics = channelmetrics.Start("xds:///"+t.Name(), recorderList{r}, func(to *metric.Channel) { foldClusters(b.Balancer, to) })
-	t.Cleanup(b.rec.metrics.Stop)
-	return r
-}
-
-// pickOne makes a pick of the first endpoint, which becomes READY.
-func pickOne(t *testing.T, b *testLB, cc *fakeCC) balancer.PickResult {
-	t.Helper()
-	cc.conn(t, 1).To(connectivity.Ready)
-	b.flush()
-	res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-	kit.Must(t, err)
-	return res
-}
-
-// TestPicksOfLocalityThatLeft: picks are counted though their locality has left the
-// configuration before anybody reads them.
-func TestPicksOfLocalityThatLeft(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	metrics := recorded(t, b)
-	b.Update(configOf(clusterOf(t.Name(), prio(eps(1)))))
-	pickOne(t, b, cc).Done(endedOK)
-	b.Update(configOf(clusterOf(t.Name(), picker.Priority{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "1"}, Weight: 1, Endpoints: picker.ListOf(eps(1)...)}}})))
-	b.flush()
-	if n := metrics.Sum("xdslb.lb.picks", t.Name()); n != 1 {
-		t.Errorf("%v picks are counted, want 1", n)
-	}
-}
-
-// TestPicksOfClusterThatLeft: picks are counted though their cluster has left the
-// configuration before anybody reads them, and then nothing of it is kept.
-func TestPicksOfClusterThatLeft(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	metrics := recorded(t, b)
-	b.Update(configOf(clusterOf(t.Name(), prio(eps(1)))))
-	pickOne(t, b, cc).Done(endedOK)
-	b.Update(configOf(clusterOf("other", prio(eps(1)))))
-	b.flush()
-	if n := metrics.Sum("xdslb.lb.picks", t.Name()); n != 1 {
-		t.Errorf("%v picks are counted, want 1", n)
-	}
-	if len(b.rec.retired) > 0 {
-		t.Error("counters are kept that no RPC uses")
+// TestPicksOfWhatLeft: picks are counted though their locality or cluster has left the configuration
+// before anybody reads them, and then nothing of it is kept.
+func TestPicksOfWhatLeft(t *testing.T) {
+	for name, next := range map[string]func(cluster string) *picker.Cluster{
+		"locality": func(cluster string) *picker.Cluster { return clusterOf(cluster, zone("1", eps(1))) },
+		"cluster":  func(string) *picker.Cluster { return clusterOf("other", prio(eps(1))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := newTestLB(t, Config{})
+			metrics := &kit.Recorder{}
+			b.rec.metrics = channelmetrics.Start("xds:///"+t.Name(), recorderList{metrics}, func(to *metric.Channel) { foldClusters(b.Balancer, to) })
+			t.Cleanup(b.rec.metrics.Stop)
+			b.set(configOf(clusterOf(t.Name(), prio(eps(1)))))
+			b.ready(t, 1)
+			b.flush()
+			b.begin(t).Done(endedOK)
+			b.Update(configOf(next(t.Name())))
+			b.flush()
+			if n := metrics.Sum("xdslb.lb.picks", t.Name()); n != 1 {
+				t.Errorf("%v picks are counted, want 1", n)
+			}
+			if n := len(b.rec.retired); n > 0 {
+				t.Errorf("%d counters are kept that no RPC uses", n)
+			}
+		})
 	}
 }
 

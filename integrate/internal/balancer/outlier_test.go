@@ -4,7 +4,6 @@
 package balancer
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"math"
@@ -37,11 +36,7 @@ func detecting(c *picker.Cluster) *picker.Cluster {
 // interval, it is ejected for twice as long (A50).
 func TestEjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
-		b.Update(configOf(detecting(clusterOf("c", prio(eps(1, 2, 3))))))
-		for n := 1; n <= 3; n++ {
-			cc.conn(t, n).To(ready)
-		}
+		b, cc := connected(t, detecting(clusterOf("c", prio(eps(1, 2, 3)))), 1, 2, 3)
 		kit.Pass(9 * time.Second)
 		b.load(t, 60, 1)
 		wantPick(t, b, 1, 2, 3)
@@ -51,14 +46,8 @@ func TestEjection(t *testing.T) {
 		kit.Pass(18 * time.Second) // 29 s
 		wantPick(t, b, 2, 3)
 		kit.Pass(2 * time.Second) // 31 s: 15 s were over at 25 s
-		counts := map[string]int{}
-		for range 30 {
-			a, err := b.pick()
-			kit.Must(t, err)
-			counts[a]++
-		}
-		if counts[addr(1).String()] != 10 {
-			t.Errorf("of 30 RPCs after its return the endpoint got %d, want 10", counts[addr(1).String()])
+		if counts := b.counts(t, 30); counts[1] != 10 {
+			t.Errorf("of 30 RPCs after its return the endpoint got %d, want 10", counts[1])
 		}
 		b.load(t, 60, 1)
 		kit.Pass(10 * time.Second) // 41 s: ejected at 40 s, for 30 s
@@ -82,13 +71,10 @@ func TestOutcomes(t *testing.T) {
 		ejects       bool
 	}{{10, 0, true}, {10, 100, true}, {9, 100, false}} {
 		synctest.Test(t, func(t *testing.T) {
-			b, cc := newTestLB(t, Config{})
-			b.Update(configOf(detecting(clusterOf("c", prio(eps(1))))))
-			cc.conn(t, 1).To(ready)
+			b, _ := connected(t, detecting(clusterOf("c", prio(eps(1)))), 1)
 			b.load(t, tt.failed, 1)
 			for range tt.void {
-				res, _ := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-				res.Done(balancer.DoneInfo{}) // the connection had gone
+				b.begin(t).Done(balancer.DoneInfo{}) // the connection had gone
 			}
 			kit.Pass(11 * time.Second)
 			if _, err := b.pick(); (err != nil) != tt.ejects {
@@ -102,10 +88,7 @@ func TestOutcomes(t *testing.T) {
 // next one is used, until one returns (A50, A75); the channel stays READY.
 func TestEjectedPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
-		b.Update(configOf(detecting(clusterOf("c", prio(eps(1, 2)), prio(eps(3))))))
-		cc.conn(t, 1).To(ready)
-		cc.conn(t, 2).To(ready)
+		b, cc := connected(t, detecting(clusterOf("c", prio(eps(1, 2)), prio(eps(3)))), 1, 2)
 		b.load(t, 40, 1, 2)
 		kit.Pass(11 * time.Second)
 		wantPick(t, b) // the next one connects
@@ -133,7 +116,7 @@ func TestEjectedPriority(t *testing.T) {
 // interval 0 does not run without a pause (T-OD-2).
 func TestDetectionTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
+		b, _ := newTestLB(t, Config{})
 		update := func(interval time.Duration) {
 			c := detecting(clusterOf("c", prio(eps(1, 2))))
 			c.Leaves[0].Outlier.Interval = interval
@@ -141,8 +124,7 @@ func TestDetectionTimer(t *testing.T) {
 			b.Update(configOf(c))
 		}
 		update(10 * time.Second)
-		cc.conn(t, 1).To(ready)
-		cc.conn(t, 2).To(ready)
+		b.ready(t, 1, 2)
 		kit.Pass(6 * time.Second)
 		b.load(t, 40, 1)
 		for range 5 { // the same interval
@@ -177,12 +159,11 @@ func TestDetectionTimer(t *testing.T) {
 // nothing; a detection that is switched on starts without counts.
 func TestDetectionOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
+		b, _ := newTestLB(t, Config{})
 		off := map[string]*picker.OutlierDetection{"absent": nil, "no algorithm": {Interval: time.Second}}
 		for name, outlier := range off {
 			b.Update(configOf(detecting(clusterOf("c", prio(eps(1, 2))))))
-			cc.conn(t, 1).To(ready)
-			cc.conn(t, 2).To(ready)
+			b.ready(t, 1, 2)
 			b.load(t, 40, 1)
 			kit.Pass(11 * time.Second)
 			wantPick(t, b, 2)
@@ -193,11 +174,7 @@ func TestDetectionOff(t *testing.T) {
 			if counts[1] != 10 {
 				t.Errorf("%s: the endpoint that was ejected gets %d of 20 RPCs, want 10", name, counts[1])
 			}
-			for e := range b.clusters["c"].leaves[0].endpoints {
-				if e.observers.Load() != nil {
-					t.Errorf("%s: endpoints go on counting", name)
-				}
-			}
+			b.wantUnobserved(t, name)
 			kit.Pass(time.Minute)
 		}
 	})
@@ -210,8 +187,7 @@ func TestEjectionSurvives(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		update := func(prios ...picker.Priority) { b.Update(configOf(detecting(clusterOf("c", prios...)))) }
 		update(prio(eps(1, 2)))
-		cc.conn(t, 1).To(ready)
-		cc.conn(t, 2).To(ready)
+		b.ready(t, 1, 2)
 		b.load(t, 40, 1)
 		kit.Pass(11 * time.Second)
 		wantPick(t, b, 2)
@@ -310,24 +286,14 @@ func TestCounts(t *testing.T) {
 func TestCustomEjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		built()
-		b, cc := newTestLB(t, Config{})
-		b.set(configOf(detecting(customOf(true, stubA, `{}`, prio(eps(1, 2, 3))))))
-		for n := 1; n <= 3; n++ {
-			b.to(cc.conn(t, n), ready)
-		}
+		b, cc := connected(t, detecting(customOf(true, stubA, `{}`, prio(eps(1, 2, 3)))), 1, 2, 3)
 		b.flush()
 		b.load(t, 60, 1)
 		kit.Pass(11 * time.Second)
 		wantPick(t, b, 2, 3)
 		b.load(t, 60)
 		kit.Pass(20 * time.Second)
-		b.flush()
-		seen := map[string]bool{}
-		for range 6 {
-			a, err := b.pick()
-			kit.Must(t, err)
-			seen[a] = true
-		}
+		seen := b.shares(t, 6)
 		if len(seen) != 3 || cc.Opened != 3 || cc.Closed != 0 {
 			t.Errorf("picked %v, opened %d, closed %d; want all three, 3, 0", seen, cc.Opened, cc.Closed)
 		}
@@ -340,7 +306,7 @@ func TestCustomEjection(t *testing.T) {
 func TestConsecutiveFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log kit.Logs
-		b, cc := newTestLB(t, Config{Logger: slog.New(&log)})
+		b, _ := newTestLB(t, Config{Logger: slog.New(&log)})
 		with := func(failures uint32) *picker.Config {
 			c := detecting(clusterOf("c", prio(eps(1, 2, 3))))
 			c.Leaves[0].Outlier.FailurePercentage = nil
@@ -351,9 +317,7 @@ func TestConsecutiveFailures(t *testing.T) {
 			return configOf(c)
 		}
 		b.Update(with(4))
-		for n := 1; n <= 3; n++ {
-			cc.conn(t, n).To(ready)
-		}
+		b.ready(t, 1, 2, 3)
 		b.load(t, 9, 1) // three each
 		b.load(t, 3)    // and one success
 		b.load(t, 9, 1)
@@ -387,11 +351,7 @@ func TestConsecutiveFailures(t *testing.T) {
 		wantPick(t, b, 1, 2)
 		b.Update(with(0))
 		wantPick(t, b, 1, 2, 3)
-		for e := range b.clusters["c"].leaves[0].endpoints {
-			if e.observers.Load() != nil {
-				t.Error("endpoints still count RPCs")
-			}
-		}
+		b.wantUnobserved(t, "without detectors")
 
 		b.Update(with(1))
 		b.load(t, 3, 1)
@@ -404,24 +364,20 @@ func TestConsecutiveFailures(t *testing.T) {
 // are no call credentials, are no consecutive failures of their endpoint, as in Envoy.
 func TestUnsentDoNotEject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
+		b, _ := newTestLB(t, Config{})
 		c := detecting(clusterOf("c", prio(eps(1, 2))))
 		c.Leaves[0].Outlier.FailurePercentage = nil
 		c.Leaves[0].Outlier.Consecutive5xx = &picker.Consecutive{Failures: 3, Enforcement: 100}
 		b.Update(configOf(c))
-		cc.conn(t, 1).To(ready)
-		cc.conn(t, 2).To(ready)
+		b.ready(t, 1, 2)
 		fail := func(sent bool) {
 			b.flush()
-			for range 20 {
-				res, err := b.picker.Pick(pickInfo())
-				kit.Must(t, err)
-				info := balancer.DoneInfo{BytesSent: sent}
-				if res.SubConn.(*fakeConn).Addr == addr(1).String() {
+			b.rpcs(t, 20, func(endpoint int, info *balancer.DoneInfo) {
+				*info = balancer.DoneInfo{BytesSent: sent}
+				if endpoint == 1 {
 					info.Err = status.Error(codes.Unavailable, "no token")
 				}
-				res.Done(info)
-			}
+			})
 			kit.Pass(time.Second)
 			b.flush()
 		}
@@ -441,34 +397,22 @@ func TestUnsentDoNotEject(t *testing.T) {
 // fail at once, although a server that fails fast gets no fewer RPCs than others.
 func TestFailingFast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
-		list := make([]int, 30)
-		for i := range list {
-			list[i] = i
-		}
-		c := clusterOf("c", prio(eps(list...)))
+		c := clusterOf("c", prio(eps(series(0, 30)...)))
 		c.Leaves[0].Outlier = &picker.OutlierDetection{
 			Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 10,
 			Consecutive5xx: &picker.Consecutive{Failures: 5, Enforcement: 100},
 		}
-		b.Update(configOf(c))
-		for _, n := range list {
-			cc.conn(t, n).To(ready)
-		}
+		b, _ := connected(t, c, series(0, 30)...)
 		b.flush()
 		const rpcs = 20000
 		failed := 0
 		for range rpcs {
-			res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-			kit.Must(t, err)
-			info := balancer.DoneInfo{BytesReceived: true}
-			for _, n := range list[:3] {
-				if res.SubConn.(*fakeConn).Addr == addr(n).String() {
+			b.rpcs(t, 1, func(endpoint int, info *balancer.DoneInfo) {
+				if endpoint < 3 {
 					info.Err = status.Error(codes.Unavailable, "overloaded")
 					failed++
 				}
-			}
-			res.Done(info)
+			})
 			kit.Pass(6 * time.Millisecond)
 		}
 		if failed < 15 || failed > rpcs/200 {

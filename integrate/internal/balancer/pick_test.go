@@ -4,7 +4,6 @@
 package balancer
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"math"
@@ -40,23 +39,18 @@ func TestFractionDrawnOnce(t *testing.T) {
 				cfg.Routes[i].Timeout = &limits[i]
 			}
 		}
-		b, cc := newTestLB(t, Config{})
+		b, _ := newTestLB(t, Config{})
 		b.take(cfg)
-		cc.conn(t, 0).To(ready)
-		cc.conn(t, 1).To(ready)
+		b.ready(t, 0, 1)
 		b.flush()
 		var got [2]int
 		for range n {
-			info := balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()}
-			info.Ctx = b.bind(info.Ctx)
+			info := balancer.PickInfo{FullMethodName: "/s/m", Ctx: b.bind(t.Context())}
 			_, timed := info.Ctx.Deadline()
 			res, err := b.picker.Pick(info)
 			kit.Must(t, err)
 			res.Done(balancer.DoneInfo{BytesReceived: true})
-			route := 0
-			if res.SubConn.(*fakeConn).Addr == addr(1).String() {
-				route = 1
-			}
+			route := numberOf(res)
 			got[route]++
 			if timed != limited[route] {
 				t.Fatalf("limited %v: an RPC of route %d has a timeout: %v", limited, route, timed)
@@ -200,12 +194,9 @@ func TestBreakerKeepsCount(t *testing.T) {
 		"reports are off":    {limited("a"), limited("")},
 		"gone and back":      {limited("a"), clusterOf("other", prio(eps(2))), limited("a")},
 	} {
-		b, cc := newTestLB(t, Config{})
-		b.Update(configOf(changes[0]))
-		cc.conn(t, 1).To(ready)
+		b, cc := connected(t, changes[0], 1)
 		b.flush()
-		res, err := b.picker.Pick(pickInfo())
-		kit.Must(t, err)
+		res := b.begin(t)
 		for _, c := range changes[1:] {
 			b.Update(configOf(c))
 			b.flush()
@@ -242,8 +233,7 @@ func TestBreakerBeforePublication(t *testing.T) {
 		b.flush()
 		update("two")
 		update("one")
-		res, err := b.picker.Pick(pickInfo())
-		kit.Must(t, err)
+		res := b.begin(t)
 		b.flush()
 		if _, err := b.pick(); err == nil {
 			t.Error("max_requests is 1, one RPC is in flight, and another was admitted")
@@ -256,22 +246,13 @@ func TestBreakerBeforePublication(t *testing.T) {
 // TestBreakerWithoutLimit checks that RPCs of a cluster without a limit are not counted, and that
 // RPCs that began without a limit do not count for a limit that is set later, and vice versa.
 func TestBreakerWithoutLimit(t *testing.T) {
-	limited := func(limit uint32) *picker.Config {
-		c := clusterOf("unlimited", prio(eps(1)))
-		c.Leaves[0].MaxRequests = limit
-		return configOf(c)
-	}
 	b, cc := newTestLB(t, Config{})
 	update := func(limit uint32) {
-		b.Update(limited(limit))
+		c := clusterOf("unlimited", prio(eps(1)))
+		c.Leaves[0].MaxRequests = limit
+		b.Update(configOf(c))
 		cc.conn(t, 1).To(ready)
 		b.flush()
-	}
-	start := func() (finish func()) {
-		t.Helper()
-		res, err := b.picker.Pick(pickInfo())
-		kit.Must(t, err)
-		return func() { res.Done(endedOK) }
 	}
 	refused := func(when string) {
 		t.Helper()
@@ -280,24 +261,23 @@ func TestBreakerWithoutLimit(t *testing.T) {
 		}
 	}
 	update(math.MaxUint32)
-	unlimited := start()
+	unlimited := b.begin(t)
 	counters.Breakers(func(cluster, _ string, _ *counters.Breaker) {
 		if cluster == "unlimited" {
 			t.Error("a cluster without a limit has a breaker")
 		}
 	})
 	update(1)
-	one := start()
+	one := b.begin(t)
 	refused("after a change to 1")
-	unlimited()
+	unlimited.Done(endedOK)
 	refused("after the end of an RPC from before")
 	update(math.MaxUint32)
-	start()()
+	b.begin(t).Done(endedOK)
 	update(1)
 	refused("after a change to no limit and back")
-	one()
-	start()()
-	b.Close()
+	one.Done(endedOK)
+	b.begin(t).Done(endedOK)
 }
 
 // TestRefusalsAllocateNothing: a pick that ends an RPC, or finds no endpoint, returns an

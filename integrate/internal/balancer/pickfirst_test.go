@@ -128,14 +128,8 @@ func TestPickFirstLocalities(t *testing.T) {
 	b.to(cc.conn(t, 3), ready)
 	wantPick(t, b, 3)
 	b.to(cc.conn(t, 1), ready)
-	b.flush()
-	got := map[string]int{}
-	for range 4000 {
-		a, err := b.pick()
-		kit.Must(t, err)
-		got[a]++
-	}
-	if n := got[addr(1).String()]; n < 800 || n > 1200 || n+got[addr(3).String()] != 4000 { // seven deviations are 192
+	got := b.shares(t, 4000)
+	if n := got[1]; n < 800 || n > 1200 || n+got[3] != 4000 { // seven deviations are 192
 		t.Errorf("picks = %v, want 1000 and 3000", got)
 	}
 	b.set(configOf(firstOf(false, false, prio(eps(4, 2), eps(3, 1)))))
@@ -215,9 +209,7 @@ func TestWeightedShuffle(t *testing.T) {
 // other endpoint to send RPCs to.
 func TestPickFirstEjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
-		b.set(configOf(detecting(firstOf(true, false, prio(eps(1, 2))))))
-		b.to(cc.conn(t, 1), ready)
+		b, _ := connected(t, detecting(firstOf(true, false, prio(eps(1, 2)))), 1)
 		b.flush()
 		b.load(t, 60, 1)
 		kit.Pass(11 * time.Second)

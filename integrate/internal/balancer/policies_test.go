@@ -72,13 +72,9 @@ func (h *hashless) end() {
 func TestLazyRingHashless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
-		numbers := make([]int, n)
-		for i := range numbers {
-			numbers[i] = i
-		}
 		for range 10 {
 			b, cc := newTestLB(t, Config{})
-			b.Update(configOf(ring(clusterOf("c", prio(eps(numbers...))))))
+			b.Update(configOf(ring(clusterOf("c", prio(eps(series(0, n)...))))))
 			rpc := &hashless{b: b, got: map[string]int{}}
 			rpc.begin(t, 1)
 			open := cc.open(n)
@@ -219,14 +215,10 @@ func (b *testLB) takes(t *testing.T, n int, takes map[int]time.Duration) map[int
 	got := map[int]int{}
 	for range n {
 		kit.Pass(time.Millisecond)
-		res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-		kit.Must(t, err)
-		for k, d := range takes {
-			if res.SubConn.(*fakeConn).Addr == addr(k).String() {
-				got[k]++
-				time.AfterFunc(d, func() { res.Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true}) })
-			}
-		}
+		res := b.begin(t)
+		endpoint := numberOf(res)
+		got[endpoint]++
+		time.AfterFunc(takes[endpoint], func() { res.Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true}) })
 	}
 	return got
 }
@@ -243,9 +235,7 @@ func TestLeastLatencySwitch(t *testing.T) {
 		leastRequest := with(picker.Policy{Kind: picker.PolicyLeastRequest, Flat: true, Least: &picker.LeastRequest{Choices: 2}})
 		b, cc := newTestLB(t, Config{})
 		b.set(leastRequest)
-		for n := 1; n <= 4; n++ {
-			b.to(cc.conn(t, n), ready)
-		}
+		b.ready(t, 1, 2, 3, 4)
 		speeds := map[int]time.Duration{1: 200 * time.Millisecond, 2: 5 * time.Millisecond, 3: 5 * time.Millisecond, 4: 5 * time.Millisecond}
 		for range 2 {
 			b.takes(t, 300, speeds)
@@ -256,7 +246,7 @@ func TestLeastLatencySwitch(t *testing.T) {
 				t.Errorf("the slow one of four endpoints got %d of 1000 RPCs", n)
 			}
 			x := onlyCluster(t, b.explained(t, context.Background()))
-			slow, fast := endpointIn(x, addr(1).String()), endpointIn(x, addr(2).String())
+			slow, fast := endpointIn(x.Status, 1), endpointIn(x.Status, 2)
 			if slow.Latency < .05 || fast.Latency < .004 || fast.Latency > .01 || slow.Share > 0 {
 				t.Errorf("latencies of %.3f and %.3f s, a share of %.2f of the slow one, for 200 and 5 ms", slow.Latency, fast.Latency, slow.Share)
 			}
@@ -278,14 +268,10 @@ func TestLeastLatencySwitch(t *testing.T) {
 func TestLeastLatencyAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := latency(clusterOf("c", prio(eps(1, 2))))
-		b, cc := newTestLB(t, Config{})
-		b.set(configOf(c))
-		b.to(cc.conn(t, 1), ready)
+		b, _ := connected(t, c, 1)
 		var ends []func(balancer.DoneInfo)
 		for range 200 { // at once, which makes the clock coarse
-			res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-			kit.Must(t, err)
-			ends = append(ends, res.Done)
+			ends = append(ends, b.begin(t).Done)
 		}
 		b.Close()
 		for _, done := range ends {
@@ -297,16 +283,10 @@ func TestLeastLatencyAfterClose(t *testing.T) {
 
 // TestLeastLatencyAllocs: nothing is allocated for an RPC.
 func TestLeastLatencyAllocs(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	b.set(configOf(latency(clusterOf("c", prio(eps(1, 2))))))
-	b.to(cc.conn(t, 1), ready)
-	b.to(cc.conn(t, 2), ready)
+	b, _ := connected(t, latency(clusterOf("c", prio(eps(1, 2)))), 1, 2)
 	b.flush()
-	info := balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()}
 	if n := testing.AllocsPerRun(10000, func() {
-		res, err := b.picker.Pick(info)
-		kit.Must(t, err)
-		res.Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
+		b.begin(t).Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
 	}); n != 0 {
 		t.Errorf("Pick and Done allocate %v times", n)
 	}
@@ -331,11 +311,7 @@ func TestSlowStart(t *testing.T) {
 				policy.SlowStart = &picker.SlowStart{Window: window, Aggression: 2, MinWeightPercent: 10}
 				c := clusterOf("c", prio(eps(1, 2, 3, 4)))
 				c.Leaves[0].Policy = policy
-				b, cc := newTestLB(t, Config{})
-				b.Update(configOf(c))
-				for e := 1; e <= 3; e++ {
-					cc.conn(t, e).To(ready)
-				}
+				b, cc := connected(t, c, 1, 2, 3)
 				kit.Pass(window + 5*step)
 				for range 2 {
 					b.lock()
@@ -348,14 +324,7 @@ func TestSlowStart(t *testing.T) {
 					since := time.Now()
 					for _, pause := range []time.Duration{1, 4, 10, 14, 3} {
 						kit.Pass(pause*step + 100*time.Millisecond)
-						got := 0
-						for range n {
-							a, err := b.pick()
-							kit.Must(t, err)
-							if a == addr(4).String() {
-								got++
-							}
-						}
+						got := b.counts(t, n)[4]
 						age := time.Since(since)
 						share := func(f float64) float64 { return f / (3 + f) }
 						low, high := share(curve(age-2*step)), share(curve(age))

@@ -4,7 +4,6 @@
 package balancer
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"slices"
@@ -95,9 +94,7 @@ func TestNoConnectionNoState(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		list := slices.Concat(eps(1), several(2), eps(3))
 		b.set(configOf(customOf(true, stubA, `{}`, prio(list), prio(eps(9)))))
-		for _, n := range []int{1, 3} {
-			b.to(cc.conn(t, n), ready)
-		}
+		b.ready(t, 1, 3)
 		wantPick(t, b, 1, 3)
 		b.set(configOf(customOf(true, stubA, `{}`, prio(eps(1, 3)), prio(several(2)))))
 		b.flush()
@@ -136,8 +133,7 @@ func TestLostWhileRetired(t *testing.T) {
 			asked := c.Connects
 			b.to(c, idle)
 			b.flush()
-			last := clusterOf("c", prio(eps(2)))
-			last.Leaves[0].Priorities[0].Localities[0].ID.Zone = "9"
+			last := clusterOf("c", zone("9", eps(2)))
 			next := clusterOf("c", prio(eps(1)), prio(eps(3)), prio(eps(2)))
 			if hashed {
 				next, last = ring(next), ring(last)
@@ -162,11 +158,7 @@ func TestLostWhileRetired(t *testing.T) {
 // to pick the connection, also when that is lost.
 func TestOldChildLosesEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
-		b.set(configOf(customOf(true, stubA, `{}`, prio(eps(1, 2)), prio(eps(9)))))
-		for n := 1; n <= 2; n++ {
-			b.to(cc.conn(t, n), ready)
-		}
+		b, cc := connected(t, customOf(true, stubA, `{}`, prio(eps(1, 2)), prio(eps(9))), 1, 2)
 		b.flush()
 		moved := cc.conn(t, 2)
 		b.set(configOf(customOf(true, stubB, `{}`, prio(eps(1, 2)), prio(eps(9)))))
@@ -187,34 +179,17 @@ func TestOldChildLosesEndpoint(t *testing.T) {
 	})
 }
 
-// endedOK is the end of an RPC that succeeded.
-var endedOK = balancer.DoneInfo{BytesReceived: true}
-
-func pickInfo() balancer.PickInfo {
-	return balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()}
-}
-
 // TestEjectionAfterSwitch: outlier detection ejects endpoints of a custom policy that
 // took over from another one (A50).
 func TestEjectionAfterSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
+		b, _ := newTestLB(t, Config{})
 		for _, policy := range []string{stubA, stubB} {
 			b.set(configOf(detecting(customOf(false, policy, `{}`, prio(eps(1, 2, 3))))))
-			for n := 1; n <= 3; n++ {
-				b.to(cc.conn(t, n), ready)
-			}
+			b.ready(t, 1, 2, 3)
 			b.flush()
 		}
-		for range 60 {
-			res, err := b.picker.Pick(pickInfo())
-			kit.Must(t, err)
-			info := endedOK
-			if res.SubConn.(*fakeConn).Addr == addr(1).String() {
-				info.Err = errors.New("failed")
-			}
-			res.Done(info)
-		}
+		b.load(t, 60, 1)
 		kit.Pass(11 * time.Second)
 		wantPick(t, b, 2, 3)
 	})
@@ -229,9 +204,7 @@ func TestHealthAfterSwitch(t *testing.T) {
 	b.flush()
 	cc.conn(t, 1).Unserved = true
 	b.Update(configOf(clusterOf("c", prio(eps(1)))))
-	b.lock()
-	b.publish()
-	b.unlock()
+	b.publishNow()
 	if _, err := b.pick(); !errors.Is(err, balancer.ErrNoSubConnAvailable) {
 		t.Errorf("Pick() error = %v before the backend's health is known, want the RPC to wait", err)
 	}
@@ -288,16 +261,13 @@ func TestRetiredAboveConnecting(t *testing.T) {
 		of := func(zones ...int) *picker.Cluster {
 			var prios []picker.Priority
 			for _, n := range zones {
-				p := prio(eps(n))
-				p.Localities[0].ID.Zone = string(rune('a' + n))
-				prios = append(prios, p)
+				prios = append(prios, zone(string(rune('a'+n)), eps(n)))
 			}
 			return clusterOf("c", prios...)
 		}
 		b.set(configOf(of(1, 2)))
 		lose(t, b, cc, 1)
-		b.to(cc.conn(t, 2), ready)
-		b.to(cc.conn(t, 1), ready)
+		b.ready(t, 2, 1)
 		wantPick(t, b, 1) // 2 is retired
 		b.set(configOf(of(3, 2, 1)))
 		b.to(cc.conn(t, 3), connecting)

@@ -154,13 +154,9 @@ func TestFirstConnectingPriority(t *testing.T) {
 // TestNewTopPriority: an update that puts a priority above the one in use
 // leaves the traffic where it is until the new one is READY.
 func TestNewTopPriority(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	low := picker.Locality{ID: picker.LocalityID{Zone: "low"}, Weight: 1, Endpoints: picker.ListOf(eps(1)...)}
-	top := picker.Locality{ID: picker.LocalityID{Zone: "top"}, Weight: 1, Endpoints: picker.ListOf(eps(2)...)}
-	b.Update(configOf(clusterOf("c", picker.Priority{Localities: []picker.Locality{low}})))
-	cc.conn(t, 1).To(ready)
+	b, cc := connected(t, clusterOf("c", zone("low", eps(1))), 1)
 	wantPick(t, b, 1)
-	b.Update(configOf(clusterOf("c", picker.Priority{Localities: []picker.Locality{top}}, picker.Priority{Localities: []picker.Locality{low}})))
+	b.Update(configOf(clusterOf("c", zone("top", eps(2)), zone("low", eps(1)))))
 	wantPick(t, b, 1)
 	cc.conn(t, 2).To(connecting)
 	wantPick(t, b, 1)
@@ -174,9 +170,7 @@ func TestNewTopPriority(t *testing.T) {
 // TestEmptyPriority: priorities without usable endpoints have failed from the
 // start (A27-CLA-7), and a cluster with none at all fails RPCs (A27-CLA-1).
 func TestEmptyPriority(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	b.Update(configOf(clusterOf("c", prio(eps()), prio(eps(1)))))
-	cc.conn(t, 1).To(ready)
+	b, cc := connected(t, clusterOf("c", prio(eps()), prio(eps(1))), 1)
 	wantPick(t, b, 1)
 	b.Update(configOf(clusterOf("c")))
 	b.flush()
@@ -209,8 +203,7 @@ func TestPriorityKeepsLower(t *testing.T) {
 		}
 		b.Update(cfg(picker.PolicyEDF))
 		cc.conn(t, 1).To(failure)
-		cc.conn(t, 2).To(ready)
-		cc.conn(t, 1).To(ready)
+		b.ready(t, 2, 1)
 		wantPick(t, b, 1)
 		cc.conn(t, 1).To(idle) // 10 s to connect
 		kit.Pass(5 * time.Second)
@@ -233,8 +226,7 @@ func TestPriorityRemoved(t *testing.T) {
 		both, one := configOf(clusterOf("c", a, low)), configOf(clusterOf("c", a))
 		b.Update(both)
 		cc.conn(t, 1).To(failure)
-		cc.conn(t, 2).To(ready)
-		cc.conn(t, 1).To(ready)
+		b.ready(t, 2, 1)
 		wantPick(t, b, 1)
 		kit.Pass(14 * time.Minute)
 		cc.conn(t, 1).To(failure)
@@ -276,9 +268,7 @@ func TestPriorityIdentity(t *testing.T) {
 // TestPriorityChosenOnce is T-PRIO-6: an update that empties a priority starts the
 // next one as it is after the update, not as it was before.
 func TestPriorityChosenOnce(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	b.Update(configOf(clusterOf("c", zone("a", eps(1)), zone("b", eps(2)))))
-	cc.conn(t, 1).To(ready)
+	b, cc := connected(t, clusterOf("c", zone("a", eps(1)), zone("b", eps(2))), 1)
 	wantPick(t, b, 1)
 	b.Update(configOf(clusterOf("c", zone("a", nil), zone("b", eps(3)))))
 	cc.conn(t, 3).To(ready)
@@ -319,8 +309,7 @@ func TestPriorityReactivatedConnecting(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(clusterOf("c", zone("a", eps(0)), zone("b", eps(1)), zone("c", eps(2)))))
 		cc.conn(t, 0).To(failure)
-		cc.conn(t, 1).To(ready)
-		cc.conn(t, 0).To(ready)
+		b.ready(t, 1, 0)
 		cc.conn(t, 1).To(idle)
 		cc.conn(t, 1).To(connecting)
 		cc.conn(t, 0).To(failure)

@@ -15,7 +15,6 @@ import (
 	"unsafe"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/bench/kit"
@@ -49,7 +48,7 @@ func BenchmarkFlap(b *testing.B) {
 				sc := cc.conn(b, n/2)
 				b.ReportAllocs()
 				for b.Loop() {
-					sc.To(connectivity.Idle)
+					sc.To(idle)
 					lb.flush()
 					sc.Connect() // by a pick, if the policy connects on demand
 					sc.To(ready)
@@ -137,7 +136,7 @@ func BenchmarkSize(b *testing.B) {
 }
 
 func measureSize(b *testing.B, n int, subset uint32) {
-	numbers := upTo(0, n)
+	numbers := series(0, n)
 	config := func() *picker.Config {
 		c := clusterOf("c", prio(eps(numbers...)))
 		c.Leaves[0].Policy.Subset = subset
@@ -190,11 +189,7 @@ func measureSize(b *testing.B, n int, subset uint32) {
 // startAll brings n endpoints up from nothing and returns the bytes that it allocated.
 func startAll(t testing.TB, n int) uint64 {
 	b, cc := newTestLB(t, Config{})
-	numbers := make([]int, n)
-	for i := range numbers {
-		numbers[i] = i
-	}
-	cfg := configOf(clusterOf("c", prio(eps(numbers...))))
+	cfg := configOf(clusterOf("c", prio(eps(series(0, n)...))))
 	begin := allocated()
 	b.Update(cfg)
 	conns := make([]*fakeConn, n)
@@ -205,7 +200,7 @@ func startAll(t testing.TB, n int) uint64 {
 		sc.To(connecting)
 	}
 	for _, sc := range conns {
-		sc.To(connectivity.Ready)
+		sc.To(ready)
 	}
 	b.flush()
 	bytes := allocated() - begin
@@ -249,13 +244,9 @@ func TestMemoryPerEndpoint(t *testing.T) {
 
 // heldBy returns by how many bytes the live heap grows with n endpoints.
 func heldBy(t *testing.T, n int) int64 {
-	numbers := make([]int, n)
-	for i := range numbers {
-		numbers[i] = i
-	}
 	b, cc := newTestLB(t, Config{})
 	before := live()
-	cfg := configOf(clusterOf("c", prio(eps(numbers...))))
+	cfg := configOf(clusterOf("c", prio(eps(series(0, n)...))))
 	b.Update(cfg)
 	for i := range n {
 		cc.conn(t, i).To(ready)
@@ -312,7 +303,7 @@ func startClusters(t testing.TB, n int) (*testLB, *fakeCC, *picker.Config, uint6
 		cc.conn(t, i).To(connecting)
 	}
 	for i := range n {
-		cc.conn(t, i).To(connectivity.Ready)
+		cc.conn(t, i).To(ready)
 	}
 	b.flush()
 	return b, cc, cfg, allocated() - begin
@@ -337,17 +328,9 @@ type growing struct {
 	ready int // the first so many
 }
 
-// upTo returns the numbers from first on that are below end.
-func upTo(first, end int) (numbers []int) {
-	for i := first; i < end; i++ {
-		numbers = append(numbers, i)
-	}
-	return numbers
-}
-
 func newGrowing(t *testing.T, n int) *growing {
 	b, cc := newTestLB(t, Config{})
-	b.Update(configOf(clusterOf("c", prio(eps(upTo(0, n)...)))))
+	b.Update(configOf(clusterOf("c", prio(eps(series(0, n)...)))))
 	g := &growing{testLB: b, t: t}
 	for i := range n {
 		g.conns = append(g.conns, cc.conn(t, i))
@@ -359,7 +342,7 @@ func newGrowing(t *testing.T, n int) *growing {
 func (g *growing) grow(n, to int) {
 	for ; g.ready < to; kit.Pass(time.Millisecond) {
 		for end := min(g.ready+n, to); g.ready < end; g.ready++ {
-			g.conns[g.ready].To(connectivity.Ready)
+			g.conns[g.ready].To(ready)
 		}
 	}
 }
@@ -410,7 +393,7 @@ func TestGrowthWaits(t *testing.T) {
 		kit.Pass(soon)
 		g.wantReady("many more", n/2, n/2)
 		g.grow(100, n/2+100)
-		g.conns[0].To(connectivity.Idle)
+		g.conns[0].To(idle)
 		kit.Pass(soon)
 		g.wantReady("one is lost", n/2+99, n/2+99)
 		g.calm()
@@ -426,7 +409,7 @@ func TestGrowthOfFew(t *testing.T) {
 		g.grow(2, n/2+2)
 		g.wantReady("two more", n/2+1, n/2+2)
 		for _, c := range g.conns[n/2+2 : n/2+4] {
-			c.To(connectivity.Ready)
+			c.To(ready)
 		}
 		g.wantReady("another two, at once", n/2+2, n/2+3)
 		kit.Pass(publishPause)

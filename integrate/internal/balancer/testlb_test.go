@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net/netip"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -87,13 +89,51 @@ func (b *testLB) to(sc *fakeConn, s connectivity.State) {
 	}
 }
 
+// connected returns an LB policy that has a cluster, and whose connections to some endpoints are READY.
+func connected(t testing.TB, c *picker.Cluster, numbers ...int) (*testLB, *fakeCC) {
+	t.Helper()
+	b, cc := newTestLB(t, Config{})
+	b.set(configOf(c))
+	b.ready(t, numbers...)
+	return b, cc
+}
+
+// ready moves the connections to endpoints to READY.
+func (b *testLB) ready(t testing.TB, numbers ...int) {
+	t.Helper()
+	for _, n := range numbers {
+		b.to(b.cc.conn(t, n), ready)
+	}
+}
+
 // flush publishes pending changes, once everything has come to rest.
 func (b *testLB) flush() {
 	b.calm()
-	b.lock()
-	b.publish()
-	b.unlock()
+	b.publishNow()
 	b.calm()
+}
+
+// publishNow publishes pending changes, without waiting for anything.
+func (b *testLB) publishNow() {
+	b.lock()
+	defer b.unlock()
+	b.publish()
+}
+
+// wantUnobserved checks that no endpoint counts RPCs or listens to load reports.
+func (b *testLB) wantUnobserved(t testing.TB, when string) {
+	t.Helper()
+	n := 0
+	for _, l := range b.live() {
+		for e := range l.endpoints {
+			if e.observers.Load() != nil {
+				n++
+			}
+		}
+	}
+	if n > 0 {
+		t.Errorf("%s: %d endpoints have observers of their RPCs, want none", when, n)
+	}
 }
 
 // calm waits until all calls of other LB policies have been made, and everything
@@ -142,74 +182,87 @@ func (b *testLB) talks() bool {
 	return !b.rt.Idle() || !b.rec.log.Idle()
 }
 
-// pick picks once and returns the address picked.
-func (b *testLB) pick() (string, error) {
-	res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
+func pickInfo() balancer.PickInfo {
+	return balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()}
+}
+
+// endedOK is the end of an RPC that succeeded.
+var endedOK = balancer.DoneInfo{BytesReceived: true}
+
+// picked returns the address of a pick whose RPC succeeds, or the pick's error.
+func picked(res balancer.PickResult, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	res.Done(balancer.DoneInfo{BytesReceived: true})
+	res.Done(endedOK)
 	return res.SubConn.(*fakeConn).Addr, nil
 }
 
+// pick picks once and returns the address picked.
+func (b *testLB) pick() (string, error) { return picked(b.picker.Pick(pickInfo())) }
+
 // pickHash picks for an RPC with a hash.
 func (b *testLB) pickHash(hash uint64) (string, error) {
-	res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: metadatautil.WithHash(context.Background(), hash)})
-	if err != nil {
-		return "", err
+	return picked(b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: metadatautil.WithHash(context.Background(), hash)}))
+}
+
+// begin begins an RPC.
+func (b *testLB) begin(t testing.TB) balancer.PickResult {
+	t.Helper()
+	res, err := b.picker.Pick(pickInfo())
+	kit.Must(t, err)
+	return res
+}
+
+// rpcs makes n RPCs, one after the other, each of which ends as outcome sets it.
+func (b *testLB) rpcs(t testing.TB, n int, outcome func(endpoint int, info *balancer.DoneInfo)) {
+	t.Helper()
+	for range n {
+		res, info := b.begin(t), endedOK
+		outcome(numberOf(res), &info)
+		res.Done(info)
 	}
-	res.Done(balancer.DoneInfo{BytesReceived: true})
-	return res.SubConn.(*fakeConn).Addr, nil
+}
+
+// numberOf returns the number of the endpoint that was picked.
+func numberOf(res balancer.PickResult) int {
+	return numberAt(netip.MustParseAddrPort(res.SubConn.(*fakeConn).Addr))
 }
 
 // serve makes n RPCs, at the end of which each endpoint in utilization reports 100 queries per
 // second and its utilization.
 func (b *testLB) serve(t *testing.T, n int, utilization map[int]float64) {
 	t.Helper()
-	for range n {
-		res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-		kit.Must(t, err)
-		info := balancer.DoneInfo{BytesReceived: true}
-		for i, u := range utilization {
-			if res.SubConn.(*fakeConn).Addr == addr(i).String() {
-				info.ServerLoad = &orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: u}
-			}
+	b.rpcs(t, n, func(endpoint int, info *balancer.DoneInfo) {
+		if u, ok := utilization[endpoint]; ok {
+			info.ServerLoad = &orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: u}
 		}
-		res.Done(info)
-	}
+	})
 }
 
 // load makes n RPCs. RPCs on the failing endpoints fail.
 func (b *testLB) load(t *testing.T, n int, failing ...int) {
 	t.Helper()
 	b.flush()
-	for range n {
-		res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-		kit.Must(t, err)
-		info := balancer.DoneInfo{BytesReceived: true}
-		for _, f := range failing {
-			if res.SubConn.(*fakeConn).Addr == addr(f).String() {
-				info.Err, info.BytesSent = errors.New("failed"), true
-			}
+	b.rpcs(t, n, func(endpoint int, info *balancer.DoneInfo) {
+		if slices.Contains(failing, endpoint) {
+			info.Err, info.BytesSent = errors.New("failed"), true
 		}
-		res.Done(info)
-	}
+	})
 }
 
 // shares makes n RPCs and counts them by endpoint.
 func (b *testLB) shares(t *testing.T, n int) map[int]int {
 	t.Helper()
 	b.flush()
-	byAddr := map[string]int{}
-	for range n {
-		a, err := b.pick()
-		kit.Must(t, err)
-		byAddr[a]++
-	}
+	return b.counts(t, n)
+}
+
+// counts is shares, without publishing anything.
+func (b *testLB) counts(t *testing.T, n int) map[int]int {
+	t.Helper()
 	counts := map[int]int{}
-	for i := range 100 {
-		counts[i] = byAddr[addr(i).String()]
-	}
+	b.rpcs(t, n, func(endpoint int, _ *balancer.DoneInfo) { counts[endpoint]++ })
 	return counts
 }
 
@@ -218,17 +271,12 @@ func (b *testLB) shares(t *testing.T, n int) map[int]int {
 func (b *testLB) wantShares(t *testing.T, weights ...float64) {
 	t.Helper()
 	const n = 6000
-	got, sum := map[string]int{}, 0.
-	for range n {
-		a, err := b.pick()
-		kit.Must(t, err)
-		got[a]++
-	}
+	got, sum := b.counts(t, n), 0.
 	for _, w := range weights {
 		sum += w
 	}
 	for i, w := range weights {
-		share := float64(got[addr(i+1).String()]) / n
+		share := float64(got[i+1]) / n
 		if math.Abs(share-w/sum) > 0.02 {
 			t.Errorf("endpoint %d of weight %v in %v gets %.3f of all RPCs, want %.3f", i+1, w, weights, share, w/sum)
 		}
@@ -256,6 +304,7 @@ func (b *testLB) bind(ctx context.Context) context.Context {
 	return ctx
 }
 
+// series returns n numbers from the first on.
 func series(from, n int) (numbers []int) {
 	for i := range n {
 		numbers = append(numbers, from+i)
