@@ -48,10 +48,9 @@ func TestRotation(t *testing.T) {
 	tlstest.Write(t, files.CA, ca.PEM)
 	tlstest.Write(t, files.Cert, old.Cert)
 	tlstest.Write(t, files.Key, old.Key)
-	providers := watching(bootstrap.CertFiles{CertificateFile: files.Cert, PrivateKeyFile: files.Key, CACertificateFile: files.CA})
-	providers["files"] = bootstrap.CertProvider{Plugin: "file_watcher", Files: bootstrap.NewCertLoader(bootstrap.CertFiles{
+	providers := map[string]bootstrap.CertProvider{"files": {Plugin: "file_watcher", Files: bootstrap.NewCertLoader(bootstrap.CertFiles{
 		CertificateFile: files.Cert, PrivateKeyFile: files.Key, CACertificateFile: files.CA, RefreshInterval: 1,
-	})}
+	})}}
 	providers["files"].Files.LogTo(slog.New(&logged))
 	c := NewCluster("c", providers, true)
 	defer c.Close()
@@ -222,7 +221,7 @@ func TestUpdateWhileWaiting(t *testing.T) {
 		defer c.Close()
 		c.Update(mutual)
 		client, server := net.Pipe()
-		go serving(&tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}})(server)
+		go serving(certified(ca, tlstest.Names{}))(server)
 		start := time.Now()
 		done := make(chan error, 1)
 		go func() {
@@ -323,9 +322,7 @@ func TestPlugin(t *testing.T) {
 	if p.built.Load() != 0 {
 		t.Error("built before it is needed")
 	}
-	server := func() *tls.Config {
-		return &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}}
-	}
+	server := func() *tls.Config { return certified(ca, tlstest.Names{}) }
 	if _, err := connect(t, c, "", serving(server())); err == nil || !strings.Contains(err.Error(), ": no roots") {
 		t.Errorf("no roots: %v", err)
 	}
@@ -363,13 +360,10 @@ func TestPlugin(t *testing.T) {
 // no certificate, as with grpc-go's xDS credentials. The error of a server that requires one
 // names the instance.
 func TestIdentityWithoutCertificate(t *testing.T) {
-	ca := tlstest.NewCA(t, "ca")
-	files := tlstest.NewFiles(t)
-	tlstest.Write(t, files.CA, ca.PEM)
-	c := NewCluster("c", watching(bootstrap.CertFiles{CACertificateFile: files.CA}), true)
-	defer c.Close()
+	ca, c := trusting(t)
 	c.Update(mutual)
-	config := &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: ca.Pool()}
+	config := certified(ca, tlstest.Names{})
+	config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, ca.Pool()
 	if _, err := connect(t, c, "", serving(config)); err != nil {
 		t.Errorf("a server that does not require a certificate: %v", err)
 	}

@@ -96,6 +96,22 @@ func serving(config *tls.Config) func(net.Conn) {
 	}
 }
 
+// certified is the configuration of a server with a certificate.
+func certified(ca *tlstest.CA, names tlstest.Names) *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{ca.Issue(names).TLS}}
+}
+
+// trusting returns a CA and a cluster, all of whose servers have certificates of the CA.
+func trusting(t *testing.T) (*tlstest.CA, *Cluster) {
+	t.Helper()
+	ca, files := tlstest.NewCA(t, "ca"), tlstest.NewFiles(t)
+	tlstest.Write(t, files.CA, ca.PEM)
+	c := NewCluster("c", watching(bootstrap.CertFiles{CACertificateFile: files.CA}), true)
+	t.Cleanup(c.Close)
+	c.Update(&picker.TLS{Roots: picker.CertInstance{Instance: "files"}})
+	return ca, c
+}
+
 // exact are matchers of whole names.
 func exact(names ...string) (m []picker.StringMatch) {
 	for _, name := range names {
@@ -207,8 +223,7 @@ func TestTrustDomains(t *testing.T) {
 		{ca, []string{"spiffe://td.example/../a"}, "is not a SPIFFE ID"},
 		{ca, []string{"spiffe://td.example/"}, "is not a SPIFFE ID"},
 	} {
-		cert := tt.issuer.Issue(tlstest.Names{URIs: tt.uris})
-		_, err := connect(t, c, "", serving(&tls.Config{Certificates: []tls.Certificate{cert.TLS}}))
+		_, err := connect(t, c, "", serving(certified(tt.issuer, tlstest.Names{URIs: tt.uris})))
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: error %v, want %q", tt.uris, err, tt.want)
 		}
@@ -218,12 +233,7 @@ func TestTrustDomains(t *testing.T) {
 // TestHostileServers: a server that does not know TLS, or not well, or not h2, fails
 // the handshake in time and with its reason.
 func TestHostileServers(t *testing.T) {
-	ca := tlstest.NewCA(t, "ca")
-	files := tlstest.NewFiles(t)
-	tlstest.Write(t, files.CA, ca.PEM)
-	c := NewCluster("c", watching(bootstrap.CertFiles{CACertificateFile: files.CA}), true)
-	defer c.Close()
-	c.Update(&picker.TLS{Roots: picker.CertInstance{Instance: "files"}})
+	ca, c := trusting(t)
 	cert := []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}
 	for _, tt := range []struct {
 		name, want string
@@ -266,14 +276,9 @@ func TestHostileServers(t *testing.T) {
 // TestServersWithoutALPN: servers that do not negotiate a protocol are accepted, as by grpc-go's
 // xDS credentials, unless GRPC_ENFORCE_ALPN_ENABLED is true.
 func TestServersWithoutALPN(t *testing.T) {
-	ca := tlstest.NewCA(t, "ca")
-	files := tlstest.NewFiles(t)
-	tlstest.Write(t, files.CA, ca.PEM)
-	c := NewCluster("c", watching(bootstrap.CertFiles{CACertificateFile: files.CA}), true)
-	defer c.Close()
-	c.Update(&picker.TLS{Roots: picker.CertInstance{Instance: "files"}})
+	ca, c := trusting(t)
 	server := func(conn net.Conn) {
-		s := tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}})
+		s := tls.Server(conn, certified(ca, tlstest.Names{}))
 		if s.Handshake() == nil {
 			_, _ = s.Read(make([]byte, 1))
 		}
@@ -288,14 +293,11 @@ func TestServersWithoutALPN(t *testing.T) {
 
 // TestPostQuantum (A120): the key exchange is X25519MLKEM768 if the server supports it.
 func TestPostQuantum(t *testing.T) {
-	ca := tlstest.NewCA(t, "ca")
-	files := tlstest.NewFiles(t)
-	tlstest.Write(t, files.CA, ca.PEM)
-	c := NewCluster("c", watching(bootstrap.CertFiles{CACertificateFile: files.CA}), true)
-	defer c.Close()
-	c.Update(&picker.TLS{Roots: picker.CertInstance{Instance: "files"}})
+	ca, c := trusting(t)
 	for want, curves := range map[tls.CurveID][]tls.CurveID{tls.X25519MLKEM768: nil, tls.CurveP256: {tls.CurveP256}} {
-		info, err := connect(t, c, "", serving(&tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}, CurvePreferences: curves}))
+		config := certified(ca, tlstest.Names{})
+		config.CurvePreferences = curves
+		info, err := connect(t, c, "", serving(config))
 		if err != nil || info.State.CurveID != want {
 			t.Errorf("key exchange of a server with %v is %v, want %v: %v", curves, info.State.CurveID, want, err)
 		}
@@ -306,38 +308,27 @@ func TestPostQuantum(t *testing.T) {
 // deadline, and soon after the cluster's settings have changed. Names of more than 2 KiB match
 // nothing.
 func TestSlowMatchers(t *testing.T) {
-	ca := tlstest.NewCA(t, "ca")
-	files := tlstest.NewFiles(t)
-	tlstest.Write(t, files.CA, ca.PEM)
-	server := &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{URIs: []string{"spiffe://td.example/" + strings.Repeat("x", 200)}}).TLS}}
+	ca, c := trusting(t)
+	server := certified(ca, tlstest.Names{URIs: []string{"spiffe://td.example/" + strings.Repeat("x", 200)}})
 	slow := &picker.TLS{Roots: picker.CertInstance{Instance: "files"}}
 	re := regexp.MustCompile("^(?:(?:" + strings.Repeat(".?", 200) + "){50}y)$")
 	for range 100_000 { // half an hour
 		slow.SANs = append(slow.SANs, picker.StringMatch{Kind: picker.MatchRegex, Regex: re})
 	}
-	newCluster := func() *Cluster {
-		c := NewCluster("c", watching(bootstrap.CertFiles{CACertificateFile: files.CA}), true)
-		t.Cleanup(c.Close)
-		c.Update(slow)
-		return c
-	}
-	_, err := connectWithin(t, 300*time.Millisecond, newCluster(), "", serving(server))
+	c.Update(slow)
+	_, err := connectWithin(t, 300*time.Millisecond, c, "", serving(server))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("at the deadline: %v", err)
 	}
-	corrected := newCluster()
-	time.AfterFunc(200*time.Millisecond, func() { corrected.Update(&picker.TLS{Roots: slow.Roots}) })
-	if _, err := connect(t, corrected, "", serving(server)); !errors.Is(err, errStale) {
+	time.AfterFunc(200*time.Millisecond, func() { c.Update(&picker.TLS{Roots: slow.Roots}) })
+	if _, err := connect(t, c, "", serving(server)); !errors.Is(err, errStale) {
 		t.Errorf("after a correction of the cluster: %v", err)
 	}
 
 	long := "spiffe://td.example/" + strings.Repeat("x", maxName)
-	c := NewCluster("c", watching(bootstrap.CertFiles{CACertificateFile: files.CA}), true)
-	defer c.Close()
 	c.Update(&picker.TLS{Roots: slow.Roots, SANs: []picker.StringMatch{{Kind: picker.MatchPrefix, Value: "spiffe://"}}})
 	for name, want := range map[string]bool{long: false, long[:maxName]: true} {
-		server := &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{URIs: []string{name}}).TLS}}
-		if _, err := connect(t, c, "", serving(server)); (err == nil) != want {
+		if _, err := connect(t, c, "", serving(certified(ca, tlstest.Names{URIs: []string{name}}))); (err == nil) != want {
 			t.Errorf("a name of %d bytes: %v", len(name), err)
 		}
 	}

@@ -7,7 +7,6 @@ package xdstls
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -50,7 +49,7 @@ func TestHangingFile(t *testing.T) {
 	}
 	release()
 	tlstest.Write(t, files.CA, ca.PEM)
-	server := serving(&tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}})
+	server := serving(certified(ca, tlstest.Names{}))
 	if _, err := connect(t, c, "", server); err != nil {
 		t.Errorf("a file that is readable again: %v", err)
 	}
