@@ -79,11 +79,7 @@ func TestAttachHandedOver(t *testing.T) {
 		Target: "xds:///orders", Stock: `XDSLB_DISABLE has "ord*"`,
 		Rollout: &report.RolloutStatus{Variable: "XDSLB_DISABLE", Value: "ord*", Pattern: "ord*", Forward: "take the pattern out"},
 	}}}
-	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(d)
-	}))
-	defer page.Close()
+	page := pageOf(t, http.StatusOK, &d)
 	view := []string{"attach", page.URL, "-once", "-interval", "10ms"}
 	wantCall(t, exitOK, view, "xds:///orders UNKNOWN", `note: The channel uses google.golang.org/grpc/xds, not xdslb: XDSLB_DISABLE has "ord*".`, "To switch to xdslb: take the pattern out.")
 	wantCall(t, exitOK, []string{"attach", page.URL, "-count", "1"}, "xds:///orders UNKNOWN", "decided by: XDSLB_DISABLE=ord*")
@@ -101,11 +97,7 @@ func TestAttachMany(t *testing.T) {
 		}
 		d.Channels = append(d.Channels, s)
 	}
-	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(d)
-	}))
-	defer page.Close()
+	page := pageOf(t, http.StatusOK, &d)
 	view := []string{"attach", page.URL, "-once", "-interval", "10ms"}
 	s := wantCall(t, exitFinding, view, "1 of 30 channels with errors")
 	if strings.Index(s.out, "svc-20") > strings.Index(s.out, "svc-0") {
@@ -204,10 +196,7 @@ func TestDelta(t *testing.T) {
 	t.Cleanup(control.Stop)
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	kit.Must(t, control.Set(xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})))
-	boot := filepath.Join(t.TempDir(), "bootstrap.json")
-	text := fmt.Appendf(nil, `{"node": {"id": "node-1"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]}`, lis.Addr())
-	kit.Must(t, os.WriteFile(boot, text, 0o600))
-	t.Setenv("GRPC_XDS_BOOTSTRAP", boot)
+	t.Setenv("GRPC_XDS_BOOTSTRAP", saved(t, insecureBootstrap(lis.Addr())))
 	control.Serve(true, false) // a stream of the other variant precedes with -delta
 	for _, args := range [][]string{
 		{"dump", "orders"}, {"explain", "orders", "/a/b"},

@@ -55,10 +55,9 @@ func TestCheckCertificates(t *testing.T) {
 			boot := fmt.Sprintf(`{"xds_servers":[{"server_uri":"127.0.0.1:1","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"},
 				"certificate_providers":{"p":{"plugin_name":"file_watcher","config":{"ca_certificate_file":%q,"certificate_file":%q,"private_key_file":%q}}}}`,
 				path(row.roots+".pem"), path(row.own+".pem"), path(row.own+".key"))
-			kit.Must(t, os.WriteFile(path("boot"), []byte(boot), 0o600))
 			var out bytes.Buffer
 			e := &env{ctx: t.Context(), stdout: &out, stderr: &out, now: func() time.Time { return row.at }}
-			code := e.run([]string{"check", "-offline", "-b", path("boot")})
+			code := e.run([]string{"check", "-offline", "-b", saved(t, boot)})
 			text := strings.Join(strings.Fields(out.String()), " ")
 			for _, want := range row.want {
 				if !strings.Contains(text, want) {
@@ -78,9 +77,8 @@ func TestCheckFiles(t *testing.T) {
 	dir := t.TempDir()
 	certificate(t, "root", time.Now().AddDate(1, 0, 0), nil, nil, filepath.Join(dir, "root"))
 	check := func(creds string) []string {
-		boot := filepath.Join(dir, "boot")
-		kit.Must(t, os.WriteFile(boot, []byte(fmt.Sprintf(`{"xds_servers":[{"server_uri":"127.0.0.1:1","channel_creds":[%s}],"node":{"id":"n"}}`, creds)), 0o600))
-		return []string{"check", "-offline", "-b", boot}
+		boot := fmt.Sprintf(`{"xds_servers":[{"server_uri":"127.0.0.1:1","channel_creds":[%s}],"node":{"id":"n"}}`, creds)
+		return []string{"check", "-offline", "-b", saved(t, boot)}
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
 	wantCall(t, exitOK, check(`{"type":"google_default"}]`), "ok bootstrap")
@@ -103,14 +101,11 @@ func TestCheckPreface(t *testing.T) {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "root.pem"), filepath.Join(dir, "root.key"))
 	kit.Must(t, err)
 	control := xdstest.New(t, xdstest.Options{Server: []grpc.ServerOption{grpc.Creds(credentials.NewServerTLSFromCert(&pair))}})
-	boot := filepath.Join(dir, "boot")
-	kit.Must(t, os.WriteFile(boot, control.Bootstrap("n"), 0o600))
-	wantCall(t, exitFinding, []string{"check", "-b", boot}, "FAIL xDS server "+control.Addr(), "may require TLS, see channel_creds")
+	wantCall(t, exitFinding, []string{"check", "-b", saved(t, string(control.Bootstrap("n")))}, "FAIL xDS server "+control.Addr(), "may require TLS, see channel_creds")
 }
 
 // TestCheckUnread: a Listener that cannot be parsed is a finding of check with the target.
 func TestCheckUnread(t *testing.T) {
-	dir := t.TempDir()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	kit.Must(t, err)
 	control := testplane.NewScripted(t, testplane.ScriptedOptions{Listener: lis, Tamper: func(_ context.Context, resp *discoveryv3.DiscoveryResponse) []*discoveryv3.DiscoveryResponse {
@@ -119,10 +114,7 @@ func TestCheckUnread(t *testing.T) {
 		return []*discoveryv3.DiscoveryResponse{bad}
 	}})
 	kit.Must(t, control.Set(xdstest.Service("orders")))
-	boot := filepath.Join(dir, "boot")
-	text := fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}`, lis.Addr())
-	kit.Must(t, os.WriteFile(boot, []byte(text), 0o600))
-	wantCall(t, exitFinding, []string{"check", "orders", "-b", boot, "-timeout", "2s"}, "FAIL target xds:///orders", "Listener resource: malformed")
+	wantCall(t, exitFinding, []string{"check", "orders", "-b", saved(t, insecureBootstrap(lis.Addr())), "-timeout", "2s"}, "FAIL target xds:///orders", "Listener resource: malformed")
 }
 
 // googleBootstrap returns a bootstrap as Google's generator for Cloud Service Mesh writes it, with its

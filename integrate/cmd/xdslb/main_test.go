@@ -8,7 +8,9 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -153,9 +155,7 @@ func TestTargets(t *testing.T) {
 // TestBrokenFiles: files that are missing, or have no resources, are errors with one prefix.
 func TestBrokenFiles(t *testing.T) {
 	wantCall(t, exitFinding, []string{"explain", "shop", "/m", "-f", "nothing.json"}, "nothing.json")
-	empty := filepath.Join(t.TempDir(), "empty.json")
-	kit.Must(t, os.WriteFile(empty, []byte(`{"config": 1}`), 0o600))
-	if s := wantCall(t, exitFinding, []string{"explain", "shop", "/m", "-f", empty}); strings.Count(s.errors, "xdslb") != 1 {
+	if s := wantCall(t, exitFinding, []string{"explain", "shop", "/m", "-f", saved(t, `{"config": 1}`)}); strings.Count(s.errors, "xdslb") != 1 {
 		t.Errorf("the error has the prefix more than once: %s", s.errors)
 	}
 }
@@ -171,19 +171,50 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{control: xdstest.New(t, xdstest.Options{}), bootstrap: filepath.Join(t.TempDir(), "bootstrap.json")}
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	w.backends = backends
-	weighted := xdstest.BackendEndpoints(backends...)
+	w := &world{control: xdstest.New(t, xdstest.Options{}), backends: xdstest.NewBackends(t, 2, xdstest.BackendOptions{})}
+	weighted := xdstest.BackendEndpoints(w.backends...)
 	weighted[1].Weight = 3
 	r := xdstest.Service("orders", xdstest.Locality{Place: xdstest.Place{Region: "eu", Zone: "a"}, Endpoints: weighted})
 	kit.Must(t, w.control.Set(r))
-	kit.Must(t, os.WriteFile(w.bootstrap, w.control.Bootstrap("node-1"), 0o600))
+	w.bootstrap = saved(t, string(w.control.Bootstrap("node-1")))
 	mux := http.NewServeMux()
 	mux.Handle("/debug/xdslb/", debug.Handler())
 	w.page = httptest.NewServer(mux)
 	t.Cleanup(w.page.Close)
 	return w
+}
+
+// change changes the resources of the service.
+func (w *world) change(t *testing.T, f func(r *xdstest.Resources)) {
+	t.Helper()
+	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
+	f(&r)
+	kit.Must(t, w.control.Update(r))
+}
+
+// saved writes a temporary file, and returns its name.
+func saved(t testing.TB, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file.json")
+	kit.Must(t, os.WriteFile(name, []byte(text), 0o600))
+	return name
+}
+
+// insecureBootstrap returns a bootstrap with one server.
+func insecureBootstrap(server net.Addr) string {
+	return fmt.Sprintf(`{"node": {"id": "node-1"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]}`, server)
+}
+
+// pageOf serves a JSON document as the debug page does.
+func pageOf(t testing.TB, code int, document any) *httptest.Server {
+	t.Helper()
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(document)
+	}))
+	t.Cleanup(page.Close)
+	return page
 }
 
 // open opens the process's channel.
@@ -220,9 +251,7 @@ func TestOverlay(t *testing.T) {
 	dump := wantCall(t, exitOK, []string{"dump", "orders"})
 	t.Setenv("XDSLB_OVERLAY", file)
 	wantCall(t, exitOK, []string{"check", "-offline"}, "ok   overlay: "+file+", patches: 3")
-	saved := filepath.Join(t.TempDir(), "orders.json")
-	kit.Must(t, os.WriteFile(saved, []byte(dump.out), 0o600))
-	wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add", "-f", saved}, "0 of 9 RPCs in flight", "Changed by the overlay: Cluster orders, by file "+file+": patches[0]")
+	wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add", "-f", saved(t, dump.out)}, "0 of 9 RPCs in flight", "Changed by the overlay: Cluster orders, by file "+file+": patches[0]")
 	wantCall(t, exitFinding, []string{"check", "orders"}, "ok   target xds:///orders: clusters: 1", "ok   patches[0]: changes Cluster orders",
 		"FAIL patches[1]: skipped for Cluster orders: ", "info patches[2]: matches no resource")
 	write(`{"resource": "cluster", "name": "orders", "merge": {"circuit_breakers": {"thresholds": [{"max_requests": 9}]}}},
@@ -239,10 +268,8 @@ func TestControlPlane(t *testing.T) {
 	wantCall(t, exitOK, []string{"check", "-timeout", "1m", "-b", w.bootstrap}, "ok   bootstrap: file", `node "node-1"`, "ok   xDS server "+w.control.Addr())
 	t.Setenv("GRPC_XDS_BOOTSTRAP", w.bootstrap)
 	dump := wantCall(t, exitOK, []string{"dump", "orders"}, `"ACKED"`, "ClusterLoadAssignment", "node-1")
-	saved := filepath.Join(t.TempDir(), "orders.json")
-	kit.Must(t, os.WriteFile(saved, []byte(dump.out), 0o600))
 	asked := wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add"}, `cluster "orders": 100 % of the route`, "25 %", "75 %")
-	read := wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add", "-f", saved})
+	read := wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add", "-f", saved(t, dump.out)})
 	if a, b := afterFirstLine(asked.out), afterFirstLine(read.out); a != b {
 		t.Errorf("by the control plane:\n%s\nby its dump:\n%s", a, b)
 	}
@@ -278,11 +305,7 @@ func TestHostileNames(t *testing.T) {
 		Events:    []eventlog.Event{{Kind: "\x1b", Cluster: "\x1b", Error: "\x1b\n\x1b", Time: time.Unix(1, 0)}},
 		Resources: []report.ResourceStatus{{Name: "\x1b", Error: "\x1b"}},
 	}}}
-	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(d)
-	}))
-	defer page.Close()
+	page := pageOf(t, http.StatusOK, &d)
 	for _, args := range [][]string{{"-once", "-interval", "10ms"}, {"-count", "2", "-interval", "10ms"}} {
 		s := call(t, append([]string{"attach", page.URL}, args...)...)
 		if text := s.out + s.errors; strings.ContainsAny(text, "\x1b\x07\u202e") || !strings.Contains(text, `\x1b`) {
@@ -307,9 +330,7 @@ func TestVersion(t *testing.T) {
 // TestNoLog: commands with a client of their own print problems once, without log lines in between.
 func TestNoLog(t *testing.T) {
 	w := newWorld(t)
-	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
-	r.Clusters[0].LbPolicy = 99 // invalid
-	kit.Must(t, w.control.Update(r))
+	w.change(t, func(r *xdstest.Resources) { r.Clusters[0].LbPolicy = 99 }) // invalid
 	var logged bytes.Buffer
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))

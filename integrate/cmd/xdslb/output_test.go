@@ -5,14 +5,10 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -31,9 +27,7 @@ import (
 // TestExplainDrops: RPCs that are dropped are a finding.
 func TestExplainDrops(t *testing.T) {
 	w := newWorld(t)
-	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
-	testplane.Drop(r.Endpoints[0], "maintenance", 1_000_000)
-	kit.Must(t, w.control.Update(r))
+	w.change(t, func(r *xdstest.Resources) { testplane.Drop(r.Endpoints[0], "maintenance", 1_000_000) })
 	wantCall(t, exitFinding, []string{"explain", "orders", "/a/b", "-b", w.bootstrap}, "100 % are dropped")
 }
 
@@ -41,9 +35,9 @@ func TestExplainDrops(t *testing.T) {
 // the JSON.
 func TestUnmeasuredLatency(t *testing.T) {
 	w := newWorld(t)
-	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
-	r.Clusters[0] = xdstest.Cluster("orders", "orders", testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, nil)))
-	kit.Must(t, w.control.Update(r))
+	w.change(t, func(r *xdstest.Resources) {
+		r.Clusters[0] = xdstest.Cluster("orders", "orders", testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, nil)))
+	})
 	args := []string{"explain", "orders", "/a/b", "-b", w.bootstrap}
 	if s := wantCall(t, exitOK, args, "least_latency", "50 %, READY"); strings.Contains(s.out, " ms") {
 		t.Errorf("the explanation has a latency:\n%s", s.out)
@@ -56,18 +50,16 @@ func TestUnmeasuredLatency(t *testing.T) {
 // TestExplainRejected: a Cluster that was rejected is called rejected, with the reason, without a file too.
 func TestExplainRejected(t *testing.T) {
 	w := newWorld(t)
-	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
-	r.Clusters[0].LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
-	kit.Must(t, w.control.Update(r))
+	w.change(t, func(r *xdstest.Resources) { r.Clusters[0].LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED })
 	wantCall(t, exitFinding, []string{"explain", "orders", "/a/b", "-b", w.bootstrap}, `Cluster "orders" was rejected (NACKED): `, "lb_policy")
 }
 
 // TestHostnames: addresses that are names are accepted with -hostnames, and can be -down.
 func TestHostnames(t *testing.T) {
 	w := newWorld(t)
-	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
-	r.Endpoints[0].Endpoints[0].LbEndpoints[0].GetEndpoint().Address.GetSocketAddress().Address = "a.example"
-	kit.Must(t, w.control.Update(r))
+	w.change(t, func(r *xdstest.Resources) {
+		r.Endpoints[0].Endpoints[0].LbEndpoints[0].GetEndpoint().Address.GetSocketAddress().Address = "a.example"
+	})
 	args := []string{"explain", "orders", "/a/b", "-b", w.bootstrap}
 	name := fmt.Sprintf("a.example:%d", w.backends[0].Addr().Port())
 	wantCall(t, exitOK, []string{"dump", "orders", "-b", w.bootstrap}, "unless Config.Resources.AcceptHostnames is set")
@@ -109,15 +101,8 @@ func TestHostileErrors(t *testing.T) {
 	kit.Must(t, err)
 	go func() { _ = server.Serve(lis) }()
 	defer server.Stop()
-	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusNotFound)
-		_ = json.NewEncoder(w).Encode(map[string]string{"error": evil})
-	}))
-	defer page.Close()
-	boot := filepath.Join(t.TempDir(), "bootstrap.json")
-	text := fmt.Sprintf(`{"node": {"id": "n"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]}`, lis.Addr())
-	kit.Must(t, os.WriteFile(boot, []byte(text), 0o600))
+	page := pageOf(t, http.StatusNotFound, map[string]string{"error": evil})
+	boot := saved(t, insecureBootstrap(lis.Addr()))
 	for _, args := range [][]string{
 		{"check", "-timeout", "1m", "-b", boot},
 		{"dump", "orders", "-b", boot, "-timeout", "1m"},

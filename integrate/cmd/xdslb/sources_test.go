@@ -6,7 +6,6 @@ package main
 import (
 	"fmt"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,9 +32,7 @@ func TestSourcesNamed(t *testing.T) {
 		return cc
 	}
 	check := func(boot []byte) []string {
-		file := filepath.Join(t.TempDir(), "bootstrap.json")
-		kit.Must(t, os.WriteFile(file, boot, 0o600))
-		return []string{"check", "-b", file, "orders"}
+		return []string{"check", "-b", saved(t, string(boot)), "orders"}
 	}
 	online := w.control.Bootstrap("node-1")
 	remembering := integrate.Config{Bootstrap: online, Resources: integrate.ResourceOptions{Remember: memory}}
