@@ -4,16 +4,7 @@
 package cookbook
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"net/netip"
-	"net/url"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -24,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -32,24 +24,8 @@ var clusterRecipes = []recipe{
 		w.dial()
 		w.wantCounts(25, 25, 25, 25)
 	}},
-	{"LogicalDNS", "EDS, LOGICAL_DNS, aggregate", LogicalDNS(), func(w *world) {
-		w.resources.Endpoints = w.resources.Endpoints[1:]
-		for _, addr := range []string{"127.0.0.1:80", "[::1]:80"} {
-			listen(w, 0, addr)
-		}
-		w.update()
-		w.dial()
-		w.wantCounts(10)
-	}},
-	{"StrictDNS", "STRICT_DNS", StrictDNS(), func(w *world) {
-		w.resources.Endpoints = w.resources.Endpoints[1:]
-		for _, addr := range []string{"127.0.0.1:80", "[::1]:80"} {
-			listen(w, 0, addr)
-		}
-		w.update()
-		w.dial()
-		w.wantCounts(10)
-	}},
+	{"LogicalDNS", "EDS, LOGICAL_DNS, aggregate", LogicalDNS(), wantResolved},
+	{"StrictDNS", "STRICT_DNS", StrictDNS(), wantResolved},
 	{"Aggregate", "EDS, LOGICAL_DNS, aggregate", Aggregate(), func(w *world) {
 		w.dial()
 		w.wantCounts(0, 0, 0, 0, 10, 10)
@@ -83,11 +59,11 @@ var clusterRecipes = []recipe{
 		}
 	}},
 	{"TLS", "`transport_socket`: TLS", TLS(), func(w *world) {
-		roots := filepath.Join(w.TempDir(), "roots.pem")
-		certs := listenTLS(w, "10.0.1.1:80", "spiffe://shop.example/ns/shop/sa/orders")
-		certs = append(certs, listenTLS(w, "10.0.1.2:80", "spiffe://shop.example/ns/shop/sa/payments")...)
-		if err := os.WriteFile(roots, certs, 0o600); err != nil {
-			w.Fatal(err)
+		ca, roots := tlstest.NewCA(w, "ca"), filepath.Join(w.TempDir(), "roots.pem")
+		tlstest.Write(w, roots, ca.PEM)
+		for addr, id := range map[string]string{"10.0.1.1:80": "orders", "10.0.1.2:80": "payments"} {
+			cert := ca.Issue(tlstest.Names{URIs: []string{"spiffe://shop.example/ns/shop/sa/" + id}})
+			listen(w, 0, addr, grpc.Creds(credentials.NewServerTLSFromCert(&cert.TLS)))
 		}
 		w.inBootstrap(func(doc map[string]any) {
 			doc["certificate_providers"] = map[string]any{"default": map[string]any{
@@ -120,8 +96,7 @@ var clusterRecipes = []recipe{
 		}
 	}},
 	{"OlderFields", "`lb_policy` and its messages", OlderFields(), func(w *world) {
-		w.put(HashPolicy())
-		w.update()
+		w.update(HashPolicy())
 		w.dial()
 		w.wantPolicy("ring_hash")
 		w.wantAffinity()
@@ -132,11 +107,22 @@ var clusterRecipes = []recipe{
 	}},
 }
 
+// wantResolved verifies that RPCs go to the addresses of localhost.
+func wantResolved(w *world) {
+	w.Helper()
+	w.resources.Endpoints = w.resources.Endpoints[1:]
+	for _, addr := range []string{"127.0.0.1:80", "[::1]:80"} {
+		listen(w, 0, addr)
+	}
+	w.update()
+	w.dial()
+	w.wantCounts(10)
+}
+
 // wantRetries verifies how often 100 RPCs that fail at the same time are retried.
 func wantRetries(w *world, atLeast, atMost int) {
 	w.Helper()
-	w.put(Retries())
-	w.update()
+	w.update(Retries())
 	w.dial()
 	for _, b := range w.backends {
 		b.SetDelay(time.Second)
@@ -183,38 +169,8 @@ func listen(w *world, i int, addr string, opts ...grpc.ServerOption) {
 	})
 }
 
-// listenTLS serves RPCs as backend 0 with a certificate of an identity, and returns the certificate.
-func listenTLS(w *world, addr, id string) []byte {
-	w.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		w.Fatal(err)
-	}
-	uri, err := url.Parse(id)
-	if err != nil {
-		w.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Now().AddDate(1, 0, 0), URIs: []*url.URL{uri},
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		w.Fatal(err)
-	}
-	listen(w, 0, addr, grpc.Creds(credentials.NewServerTLSFromCert(&tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: key})))
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})
-}
-
 var endpointRecipes = []recipe{
-	{"Localities", "localities with weight and priority", Localities(), func(w *world) {
-		w.put(WrrLocality())
-		w.update()
-		w.dial()
-		if n := w.counts(1000); n[1] < 650 || n[1] > 850 {
-			w.Errorf("1000 RPCs are answered by %v, want about 250 and 750", n)
-		}
-	}},
+	{"Localities", "localities with weight and priority", Localities(), func(w *world) { wantLocalities(w, WrrLocality()) }},
 	{"Priorities", "localities with weight and priority", Priorities(), func(w *world) {
 		w.dial()
 		w.wantCounts(10)
@@ -247,9 +203,7 @@ var endpointRecipes = []recipe{
 		w.wantCounts(10)
 	}},
 	{"HashKeys", "hash key in metadata", HashKeys(), func(w *world) {
-		w.put(HashPolicy())
-		w.put(RingHash())
-		w.update()
+		w.update(HashPolicy(), RingHash())
 		w.dial()
 		before := w.call(method, "x-user", "anna").backend
 		swapped := HashKeys()

@@ -76,8 +76,7 @@ func TestCookbook(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				w.put(m)
-				w.update()
+				w.update(m)
 				r.effect(w)
 			})
 		})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -17,8 +18,7 @@ import (
 
 var policyRecipes = []recipe{
 	{"RoundRobin", "round_robin, by endpoint weight", RoundRobin(), func(w *world) {
-		w.put(EndpointWeights())
-		w.update()
+		w.update(EndpointWeights())
 		w.dial()
 		w.wantCounts(25, 75)
 	}},
@@ -94,14 +94,7 @@ var policyRecipes = []recipe{
 		settle()
 		w.wantCounts(0, 10)
 	}},
-	{"WrrLocality", "wrr_locality", WrrLocality(), func(w *world) {
-		w.put(Localities())
-		w.update()
-		w.dial()
-		if n := w.counts(1000); n[1] < 650 || n[1] > 850 {
-			w.Errorf("1000 RPCs are answered by %v, want about 250 and 750", n)
-		}
-	}},
+	{"WrrLocality", "wrr_locality", WrrLocality(), func(w *world) { wantLocalities(w, Localities()) }},
 	{"RandomSubsetting", "random_subsetting", RandomSubsetting(), func(w *world) {
 		w.endpoints(w.zone("eu-1", 0, 1, 2, 3, 4, 5))
 		w.dial()
@@ -203,11 +196,20 @@ func inZones(w *world) {
 	w.dial()
 }
 
+// wantLocalities verifies the shares of two localities of weights 1 and 3, with another resource.
+func wantLocalities(w *world, other proto.Message) {
+	w.Helper()
+	w.update(other)
+	w.dial()
+	if n := w.counts(1000); n[1] < 650 || n[1] > 850 {
+		w.Errorf("1000 RPCs are answered by %v, want about 250 and 750", n)
+	}
+}
+
 // wantHashes verifies that a policy uses the route's hash_policy.
 func wantHashes(w *world, policy string) {
 	w.Helper()
-	w.put(HashPolicy())
-	w.update()
+	w.update(HashPolicy())
 	w.dial()
 	w.wantPolicy(policy)
 	w.wantAffinity()

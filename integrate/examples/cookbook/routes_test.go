@@ -63,8 +63,7 @@ var routeRecipes = []recipe{
 		}
 	}},
 	{"HashPolicy", "`hash_policy`", HashPolicy(), func(w *world) {
-		w.put(RingHash())
-		w.update()
+		w.update(RingHash())
 		w.dial()
 		w.wantAffinity()
 		channel := w.call(method).backend // without the header
@@ -107,8 +106,7 @@ var routeRecipes = []recipe{
 	}},
 	{"RouteTimeout", "timeouts of `max_stream_duration`", RouteTimeout(), func(w *world) { wantTimeout(w, 5*time.Second) }},
 	{"FilterOverride", "filters overridden", FilterOverride(), func(w *world) {
-		w.put(listener(filter("fault", delayed(0))))
-		w.update()
+		w.update(listener(filter("fault", delayed(0))))
 		w.dial()
 		if a := w.call("/shop.Orders/Cancel"); status.Code(a.err) != codes.ResourceExhausted {
 			w.Errorf("the RPC with the fault: %v", a.err)
@@ -123,8 +121,7 @@ var routeRecipes = []recipe{
 		}
 	}},
 	{"AutoHostRewrite", "`auto_host_rewrite`", AutoHostRewrite(), func(w *world) {
-		w.put(Hostnames())
-		w.update()
+		w.update(Hostnames())
 		w.trust()
 		w.dial()
 		if got := w.call(method).header.Get("authority"); len(got) != 1 || got[0] != "orders-1.shop.example" {
