@@ -45,7 +45,13 @@ func canary(t *testing.T, first, second string) *Table {
 		},
 		Clusters: []*picker.Cluster{{Name: first}, {Name: second}},
 	}
-	snapshot, err := picker.Build(nil, cfg, make([]picker.ClusterState, 2), picker.Env{Header: metadatautil.OutgoingValues})
+	return compiled(t, cfg)
+}
+
+// compiled returns the table of a configuration.
+func compiled(t *testing.T, cfg *picker.Config) *Table {
+	t.Helper()
+	snapshot, err := picker.Build(nil, cfg, make([]picker.ClusterState, len(cfg.Clusters)), picker.Env{Header: metadatautil.OutgoingValues})
 	kit.Must(t, err)
 	_, plans := Compile(cfg, false)
 	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans}
@@ -250,14 +256,9 @@ func recovered(f func()) (v any) {
 
 // budgetedCall returns a Call whose cluster allows three active retries, and the number of these.
 func budgetedCall(t *testing.T) (*Call, *atomic.Int64) {
-	active := new(atomic.Int64)
 	ch := NewChannel(link.Options{}, ChannelOptions{Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(ch.Close)
-	table := &Table{
-		Channel: ch, Config: &picker.Config{Clusters: []*picker.Cluster{{Name: "c"}}},
-		Budgets: []*Budget{{Limit: &picker.RetryLimit{Min: 3}, InFlight: new(picker.Breaker), Active: active}},
-	}
-	ch.Publish(func() *Table { return table })
+	_, active := limitRetries(ch, &picker.RetryLimit{Min: 3})
 	call := settledCall(ch)
 	call.matched.name = "c"
 	return call, active

@@ -85,16 +85,11 @@ func TestHedge(t *testing.T) {
 		{name: "deadline in a back-off", timeout: 300 * ms, steps: []step{{after: 20 * ms, code: codes.Unavailable, pushback: "5000"}}, starts: []int64{0}, end: 300, code: codes.DeadlineExceeded},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var breaker picker.Breaker
-			var active, running atomic.Int64
+			var running atomic.Int64
 			l := NewChannel(link.Options{}, ChannelOptions{})
 			defer l.Close()
 			l.Bind(new(grpc.ClientConn), 5)
-			table := &Table{Channel: l, Config: &picker.Config{Clusters: []*picker.Cluster{{Name: "c"}}}}
-			if tt.budget != nil {
-				table.Budgets = []*Budget{{Limit: tt.budget, InFlight: &breaker, Active: &active}}
-			}
-			l.Publish(func() *Table { return table })
+			_, active := limitRetries(l, tt.budget)
 			call := settledCall(l)
 			call.matched.name = "c"
 			if tt.picked > 0 {

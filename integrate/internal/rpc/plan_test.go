@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
 
-	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/picker"
@@ -65,15 +64,11 @@ func TestPlainRoutes(t *testing.T) {
 	timed := picker.Route{Path: picker.StringMatch{Kind: picker.MatchExact, Value: "/s/timed"}, Headers: []picker.HeaderMatch{{Name: "x", Kind: picker.HeaderPresent}}, Timeout: &limit, Clusters: to("plain")}
 	plain := picker.Route{Clusters: to("plain")}
 	table := func(routes ...picker.Route) *Table {
-		cfg := &picker.Config{
+		return compiled(t, &picker.Config{
 			Routes:   routes,
 			Clusters: []*picker.Cluster{{Name: "busy", Leaves: []picker.Leaf{{Name: "busy", Retries: &picker.RetryLimit{Percent: 20}}}}, {Name: "plain"}},
 			Filters:  []picker.Filter{{Name: "f", Config: &resource.Fault{}}},
-		}
-		snapshot, err := picker.Build(nil, cfg, []picker.ClusterState{{Leaf: -1}, {Leaf: -1}}, picker.Env{Header: func(context.Context, string) []string { return nil }})
-		kit.Must(t, err)
-		_, plans := Compile(cfg, false)
-		return &Table{Snapshot: snapshot, Config: cfg, Plans: plans}
+		})
 	}
 	allocs := func(table *Table, method string) float64 {
 		invoker := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
@@ -357,9 +352,7 @@ func limitedTable(t *testing.T, l *Channel) *Table {
 		}},
 		Clusters: []*picker.Cluster{{Name: "c"}},
 	}
-	env := picker.Env{Header: func(context.Context, string) []string { return nil }}
-	snapshot, err := picker.Build(nil, cfg, make([]picker.ClusterState, 1), env)
-	kit.Must(t, err)
-	_, plans := Compile(cfg, false)
-	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans, Channel: l}
+	table := compiled(t, cfg)
+	table.Channel = l
+	return table
 }

@@ -194,6 +194,17 @@ func settledCall(l *Channel) *Call {
 	return c
 }
 
+// limitRetries gives a channel a cluster c with a limit of retries, unless that is nil, and returns what it counts.
+func limitRetries(l *Channel, limit *picker.RetryLimit) (inFlight *picker.Breaker, active *atomic.Int64) {
+	inFlight, active = new(picker.Breaker), new(atomic.Int64)
+	table := &Table{Channel: l, Config: &picker.Config{Clusters: []*picker.Cluster{{Name: "c"}}}}
+	if limit != nil {
+		table.Budgets = []*Budget{{Limit: limit, InFlight: inFlight, Active: active}}
+	}
+	l.Publish(func() *Table { return table })
+	return inFlight, active
+}
+
 // TestRetryLongBackoff: a back-off near the limit of a time.Duration does not overflow.
 func TestRetryLongBackoff(t *testing.T) {
 	for range 100 {
@@ -221,16 +232,11 @@ func TestOutageBudget(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			const callers, rpcs = 100, 100
-			var breaker picker.Breaker
-			var active, attempts, peak atomic.Int64
+			var attempts, peak atomic.Int64
 			l := NewChannel(link.Options{}, ChannelOptions{})
 			defer l.Close()
 			l.Bind(new(grpc.ClientConn), 5)
-			table := &Table{Channel: l, Config: &picker.Config{Clusters: []*picker.Cluster{{Name: "c"}}}}
-			if tt.limit != nil {
-				table.Budgets = []*Budget{{Limit: tt.limit, InFlight: &breaker, Active: &active}}
-			}
-			l.Publish(func() *Table { return table })
+			breaker, active := limitRetries(l, tt.limit)
 			policy := &picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 5, BaseBackoff: 25 * time.Millisecond, MaxBackoff: 250 * time.Millisecond}
 			var calling sync.WaitGroup
 			for range callers {

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/bench/kit"
-	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -39,10 +38,7 @@ func shared(t *testing.T, clusters ...string) *Table {
 		cfg.Routes[1].Clusters = append(cfg.Routes[1].Clusters, picker.WeightedCluster{Name: name, Weight: uint32(max(0, 1-i))})
 	}
 	cfg.Routes[0].Clusters = cfg.Routes[1].Clusters[:1]
-	snapshot, err := picker.Build(nil, cfg, make([]picker.ClusterState, len(clusters)), picker.Env{Header: metadatautil.OutgoingValues})
-	kit.Must(t, err)
-	_, plans := Compile(cfg, false)
-	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans}
+	return compiled(t, cfg)
 }
 
 // TestSessionClusterStays: an RPC goes to the cluster of its cookie, though the routes have
