@@ -203,7 +203,7 @@ NOFIGURES := grep -vE '^(Benchmark.*/op|goos: |goarch: |pkg: |cpu: |PASS$$)'
 .PHONY: bench-once
 bench-once: ## Run every benchmark once, to check that it works.
 	@set -o pipefail; $(TEST) -vet=off -run '^$$' -bench . -benchtime 1x -short $(filter-out $(UNBENCHED:%=$(CURDIR)/%),$(BENCHED)) | $(NOFIGURES)
-	@set -o pipefail; cd bench/peers && $(GO) vet . && $(TEST) -run '^$$' -bench . -benchtime 1x . | $(NOFIGURES)
+	@set -o pipefail; cd bench/peers && $(GO) vet . && $(TEST) -bench . -benchtime 1x . | $(NOFIGURES)
 
 # The packages that compute with words; the workflow weekly tests all of LIBRARY. TestReweighOften takes minutes
 # with 32 bits.

@@ -4,17 +4,23 @@
 package integrate_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
@@ -80,8 +86,8 @@ func TestStartWithoutControlPlane(t *testing.T) {
 				if took := time.Since(begin); took > 2*time.Second {
 					t.Errorf("the first RPCs took %v, want the failover time of a second, and a second", took)
 				}
-				used := func() (uris string, problem string) {
-					status, err := integrate.StatusOf(after[0])
+				used := func(cc *grpc.ClientConn) (uris string, problem string) {
+					status, err := integrate.StatusOf(cc)
 					kit.Must(t, err)
 					for _, s := range status.Servers {
 						if s.InUse && s.Connected {
@@ -95,7 +101,7 @@ func TestStartWithoutControlPlane(t *testing.T) {
 					}
 					return uris, problem
 				}
-				uris, problem := used()
+				uris, problem := used(after[0])
 				if !strings.HasPrefix(uris, way+":") || (way == "remembered") != strings.Contains(problem, "remembered 1h0m") {
 					t.Errorf("server %q, problem %q", uris, problem)
 				}
@@ -103,18 +109,81 @@ func TestStartWithoutControlPlane(t *testing.T) {
 					book.WantOne(t, "WARN", "source", "remembered 1h0m")
 				}
 				kit.Must(t, control.Restart())
-				for range 150 {
-					if _, err := call(t, after[0]); err != nil {
-						t.Error(err)
+				for i := range 150 {
+					if _, err := call(t, after[i%targets]); err != nil {
+						t.Errorf("RPC to %s: %v", name(i%targets), err)
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
-				if uris, _ := used(); uris != control.Addr() {
-					t.Errorf("server %q in use 15 s after the return of %q", uris, control.Addr())
+				for i, cc := range after {
+					if uris, _ := used(cc); uris != control.Addr() {
+						t.Errorf("%s: server %q in use 15 s after the return of %q", name(i), uris, control.Addr())
+					}
 				}
 			})
 		})
 	}
+}
+
+// TestFileChangesUnderLoad: no RPC fails while the endpoints in a resource file change, with a half-written file
+// between two versions. The RPCs are not retried.
+func TestFileChangesUnderLoad(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "resources.json")
+	inBubble(t, func(t *testing.T, b *bubble) {
+		backends := b.backends(3)
+		text := func(version int) []byte { // each version lacks one backend
+			left := slices.Delete(slices.Clone(backends), version%3, version%3+1)
+			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(left...)})
+			var list []json.RawMessage
+			for _, m := range []proto.Message{r.Listeners[0], r.Routes[0], r.Clusters[0], r.Endpoints[0]} {
+				packed, err := anypb.New(m)
+				kit.Must(t, err)
+				raw, err := protojson.Marshal(packed)
+				kit.Must(t, err)
+				list = append(list, raw)
+			}
+			file, err := json.Marshal(map[string]any{"resources": list})
+			kit.Must(t, err)
+			return file
+		}
+		kit.Must(t, os.WriteFile(name, text(0), 0o600))
+		cc := b.dial(integrate.Config{Linger: -1, Bootstrap: []byte(`{"xds_servers": [{"server_uri": "file:` + name + `"}], "node": {"id": "n"}}`)})
+		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		var callers sync.WaitGroup
+		for range 4 {
+			callers.Go(func() {
+				for {
+					select {
+					case <-done:
+						return
+					case <-time.After(50 * time.Millisecond):
+					}
+					if _, err := call(t, cc); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		for version := 1; version <= 20; version++ {
+			next := text(version)
+			kit.Must(t, os.WriteFile(name, next[:len(next)/2], 0o600))
+			time.Sleep(3 * time.Second)
+			kit.Must(t, os.WriteFile(name, next, 0o600))
+			time.Sleep(3 * time.Second)
+			x, err := integrate.Explain(t.Context(), cc, "/a/b")
+			kit.Must(t, err)
+			for i, backend := range backends {
+				if got, want := strings.Contains(x.String(), backend.Addr().String()), i != version%3; got != want {
+					t.Errorf("version %d: endpoint %v is in use: %v, want %v", version, backend.Addr(), got, want)
+				}
+			}
+		}
+		close(done)
+		callers.Wait()
+	})
 }
 
 // TestWritableFiles checks that a bootstrap or an overlay that every user of the machine can change is

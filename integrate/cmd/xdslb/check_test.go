@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -243,16 +244,21 @@ func TestCheckBootstraps(t *testing.T) {
 // TestNew: check accepts the files of new, with every combination of its flags. Existing files are kept. check reports
 // a resource file that is invalid.
 func TestNew(t *testing.T) {
-	flags := []string{"-outliers", "-retries"}
+	flags := [][]string{{}, {"-outliers"}, {"-retries"}, {"-outliers", "-retries"}}
 	for i, policy := range []string{"least_latency", "least_request", "round_robin"} {
-		for n := range len(flags) + 1 {
+		for n, flags := range flags {
 			dir := t.TempDir()
-			args := append([]string{"new", "-dns", "orders.shop.svc:8080", "-dir", dir, "-policy", policy}, flags[:n]...)
+			args := append([]string{"new", "-dns", "orders.shop.svc:8080", "-dir", dir, "-policy", policy}, flags...)
 			wantCall(t, exitOK, args, filepath.Join(dir, "bootstrap.json"), "xds:///orders.shop.svc:8080")
 			file, resources := filepath.Join(dir, "bootstrap.json"), filepath.Join(dir, "resources.json")
 			wantCall(t, exitOK, []string{"check", "-b", file, "xds:///orders.shop.svc:8080"}, "clusters: 1", "a resource file", "STRICT_DNS is unsupported")
+			out := wantCall(t, exitOK, []string{"check", "-f", resources, "orders.shop.svc:8080"}, "clusters: 1", "slow start")
+			for flag, feature := range map[string]string{"-outliers": "consecutive failures", "-retries": "retry_budget"} {
+				if got, want := strings.Contains(strings.Join(strings.Fields(out.out), " "), feature), slices.Contains(flags, flag); got != want {
+					t.Errorf("flags %q: the resources have %q: %v, want %v", flags, feature, got, want)
+				}
+			}
 			wantCall(t, exitFinding, args, "file exists")
-			wantCall(t, exitOK, []string{"check", "-f", resources, "orders.shop.svc:8080"}, "clusters: 1")
 			if i+n > 0 {
 				continue
 			}

@@ -28,7 +28,7 @@ var newCommand = command{
 		dns := fs.String("dns", "", "`host:port` of the servers; each address of the host is an endpoint")
 		dir := fs.String("dir", ".", "`folder` of the files")
 		policy := fs.String("policy", "least_latency", "`policy`: least_latency, least_request or round_robin")
-		outliers := fs.Bool("outliers", false, "eject endpoints that fail half of their RPCs")
+		outliers := fs.Bool("outliers", false, "eject endpoints that fail five RPCs in succession")
 		retries := fs.Bool("retries", false, "retry RPCs that fail with UNAVAILABLE at other endpoints, within a budget")
 		return func(args []string) (bool, error) {
 			if err := want(args); err != nil {
@@ -113,8 +113,7 @@ func newResources(target, policy string, outliers, retries bool) (any, error) {
 	action := object{"cluster": target}
 	if outliers {
 		cluster["outlier_detection"] = object{
-			"interval": "10s", "base_ejection_time": "30s", "max_ejection_percent": 50, "enforcing_success_rate": 0, "failure_percentage_threshold": 50,
-			"enforcing_failure_percentage": 100, "failure_percentage_minimum_hosts": 2, "failure_percentage_request_volume": 20,
+			"consecutive_5xx": 5, "interval": "10s", "base_ejection_time": "30s", "max_ejection_percent": 10,
 		}
 	}
 	if retries {

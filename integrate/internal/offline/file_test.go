@@ -5,9 +5,12 @@ package offline
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +21,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/bench/kit"
@@ -149,6 +153,33 @@ func TestFile(t *testing.T) {
 	})
 }
 
+// TestFileOfAuthority: the server of an authority (A47) may be a resource file.
+func TestFileOfAuthority(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "resources.json")
+	id := func(typ string) string { return `"xdstp://local/` + typ + `/svc"` }
+	listener, routes := id("envoy.config.listener.v3.Listener"), id("envoy.config.route.v3.RouteConfiguration")
+	cluster, assignment := id("envoy.config.cluster.v3.Cluster"), id("envoy.config.endpoint.v3.ClusterLoadAssignment")
+	kit.Must(t, os.WriteFile(name, []byte(strings.NewReplacer(`"lds": [{"name": "svc"`, `"lds": [{"name": `+listener, `"route_config_name": "svc"`, `"route_config_name": `+routes,
+		`"rds": [{"name": "svc"`, `"rds": [{"name": `+routes, `"cluster": "svc"`, `"cluster": `+cluster, `"cds": [{"name": "svc"`, `"cds": [{"name": `+cluster,
+		`{"eds_config"`, `{"service_name": `+assignment+`, "eds_config"`, `"cluster_name": "svc"`, `"cluster_name": `+assignment).Replace(document(7))), 0o600))
+	synctest.Test(t, func(t *testing.T) {
+		cfg, err := bootstrap.Parser{}.Parse("test", []byte(`{"xds_servers": [{"server_uri": "passthrough:///none", "channel_creds": [{"type": "insecure"}]}],
+			"authorities": {"local": {"xds_servers": [{"server_uri": "file:`+name+`"}]}}}`))
+		kit.Must(t, err)
+		c := xds.Acquire(cfg, xds.Options{Linger: -1, Logger: slog.New(slog.DiscardHandler), DialOptions: []grpc.DialOption{
+			grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errors.New("unreachable") })}})
+		w := &watcher{}
+		cancel := c.View(nil, "").Watch(strings.Trim(listener, `"`), "svc", w)
+		time.Sleep(2 * time.Second)
+		if got := w.port(); got != 7 {
+			t.Errorf("port %d, error %v; want port 7", got, w.err)
+		}
+		cancel()
+		c.Release()
+		time.Sleep(time.Minute) // its goroutines end
+	})
+}
+
 // TestFileOrder: a changed file whose routes lead to a cluster that it adds has an error at no time, although thousands of
 // other clusters change, which takes a while.
 func TestFileOrder(t *testing.T) {
@@ -237,8 +268,12 @@ func TestRememberedFile(t *testing.T) {
 	now := time.Now()
 	check(os.Chtimes(name, now, now))
 	if runtime.GOOS != "windows" {
+		own := user
+		user = func() int { return own() + 1 }
+		read("not a regular file of this user")
+		user = own
 		check(os.Chmod(name, 0o620))
-		read("only its owner may write")
+		read("nobody else may write")
 	}
 }
 

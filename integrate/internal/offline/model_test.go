@@ -67,6 +67,33 @@ func TestRememberDeleted(t *testing.T) {
 	m.Test(t, 0)
 }
 
+// TestRememberEveryMinute: the resources in use are remembered a minute after the start, and a change of them
+// a minute later, not before.
+func TestRememberEveryMinute(t *testing.T) {
+	m := kit.Model{Seeds: []uint64{2}, Run: func(t *kit.Trial) {
+		begin := time.Now()
+		w := newModelWorld(t)
+		defer w.end()
+		w.watch(0)
+		first := w.fromServer[0]
+		for _, at := range []struct {
+			after time.Duration
+			want  int
+		}{{59 * time.Second, 0}, {61 * time.Second, first}, {119 * time.Second, first}, {121 * time.Second, first + 1000}} {
+			time.Sleep(time.Until(begin.Add(at.after)))
+			if w.checkMemory(); w.recorded[0] != at.want {
+				t.Errorf("port %d is remembered after %v, want %d", w.recorded[0], at.after, at.want)
+			}
+			if at.after == 61*time.Second {
+				w.fromServer[0] = first + 1000
+				w.issued[w.fromServer[0]] = true
+				w.serve()
+			}
+		}
+	}}
+	m.Test(t, 0)
+}
+
 // step takes a step, after which changes of files and of DNS are in use.
 func (w *modelWorld) step() {
 	i, n := w.t.Rand.IntN(len(modelServices)), w.t.Rand.IntN(100)

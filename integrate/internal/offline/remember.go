@@ -63,6 +63,9 @@ type ageError struct{ error }
 // Level implements slog.Leveler.
 func (ageError) Level() slog.Level { return slog.LevelWarn }
 
+// user is the user whose files are read: that of the process, except in tests.
+var user = os.Geteuid
+
 // read reads the file, unless it is a link, others may have written it, or it is too old.
 func (r remembered) read() (text []byte, at time.Time, err error) {
 	info, err := os.Lstat(r.name)
@@ -71,8 +74,8 @@ func (r remembered) read() (text []byte, at time.Time, err error) {
 	}
 	at = info.ModTime()
 	switch age := time.Since(at); {
-	case !info.Mode().IsRegular() || info.Mode()&0o022 != 0 && os.PathSeparator == '/':
-		err = fmt.Errorf("%s is not a regular file that only its owner may write", r.name)
+	case !info.Mode().IsRegular() || info.Mode()&0o022 != 0 && os.PathSeparator == '/' || foreign(info):
+		err = fmt.Errorf("%s is not a regular file of this user that nobody else may write", r.name)
 	case age > rememberMax || age < -rememberEvery:
 		err = fmt.Errorf("%s is %v old, more than %v", r.name, age.Round(time.Second), rememberMax)
 	default:
