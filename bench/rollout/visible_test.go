@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -114,4 +115,21 @@ func get(t testing.TB, h http.Handler, to string) string {
 		t.Fatalf("GET %s: %d: %s", to, w.Code, w.Body)
 	}
 	return w.Body.String()
+}
+
+// TestOutsideShows checks that the status and the debug page of a channel on a host outside of the percentage have
+// the position of the host.
+func TestOutsideShows(t *testing.T) {
+	name, _ := service(t, 1, nil)
+	t.Setenv("XDSLB_ENABLE", "0%")
+	cc := closing(t)(integrate.NewClient("xds:///"+name, plaintext))
+	kit.Must(t, call(t, cc))
+	s, err := integrate.StatusOf(cc)
+	kit.Must(t, err)
+	if !strings.HasPrefix(s.Stock, "host ") || !strings.HasSuffix(s.Stock, ` %, outside of "0%" in XDSLB_ENABLE`) {
+		t.Errorf("the status has the reason %s", s.Stock)
+	}
+	if text := get(t, debug.Handler(), fmt.Sprintf("/?channel=%d", s.Channel)); !strings.Contains(text, html.EscapeString(s.Stock)) {
+		t.Errorf("the page lacks %q: %s", s.Stock, text)
+	}
 }

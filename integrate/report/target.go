@@ -160,6 +160,10 @@ type RolloutStatus struct {
 	Value    string `json:"value"`    // of the variable when the channel connected
 	// Pattern is the deciding pattern of Value. Empty means that no pattern of XDSLB_ENABLE matched.
 	Pattern string `json:"pattern,omitempty"`
+	// Host and Position, from 0 to 100, are set if Pattern is a pattern of XDSLB_ENABLE that matched, and
+	// the host is outside of its percentage. Host is empty if the system has no host name.
+	Host     string  `json:"host,omitempty"`
+	Position float64 `json:"position,omitempty"`
 	// Malformed is set if Pattern is not a valid pattern, so the channel uses stock for safety.
 	Malformed bool `json:"malformed,omitempty"`
 	// Forward explains how to return the channel to xdslb.
@@ -175,6 +179,8 @@ func (r *RolloutStatus) Why() string {
 		return malformed(r.Variable, r.Pattern)
 	case r.Pattern == "":
 		return fmt.Sprintf("no pattern of %s=%q matches", r.Variable, r.Value)
+	case r.Position > 0:
+		return fmt.Sprintf("host %q is at %.2f %%, outside of %q in %s", r.Host, r.Position, r.Pattern, r.Variable)
 	}
 	return fmt.Sprintf("%s has %q", r.Variable, r.Pattern)
 }

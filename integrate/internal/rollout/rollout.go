@@ -103,7 +103,9 @@ func verdictOf(target resolver.Target) *report.RolloutStatus {
 	}
 	if p, ok := enable.match(target); ok {
 		host, at := position()
-		return enable.verdict("", fmt.Sprintf("raise the percentage of %q in %s above %.2f, the position of host %q, or unset it", p.text, Enable, at, host))
+		v := enable.verdict(p.text, fmt.Sprintf("raise the percentage of %q in %s above %.2f, the position of host %q, or unset it", p.text, Enable, at, host))
+		v.Host, v.Position = host, at
+		return v
 	}
 	return enable.verdict("", fmt.Sprintf("add a pattern that matches %q to %s, or unset it", target.Endpoint(), Enable))
 }

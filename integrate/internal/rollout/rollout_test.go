@@ -158,17 +158,31 @@ func TestPosition(t *testing.T) {
 	}
 }
 
-// TestPercentageSays: for a host outside of the percentage, the remedy names the percentage to
-// exceed.
+// TestPercentageSays: for a host outside of the percentage, the reason has the position of the host and the
+// percentage, also in the log, and the remedy names the percentage to exceed.
 func TestPercentageSays(t *testing.T) {
-	onHost(t, "pod-1")
 	u, err := url.Parse("xds:///svc")
 	kit.Must(t, err)
+	target := resolver.Target{URL: *u}
 	t.Setenv(Disable, "")
-	t.Setenv(Enable, "svc:5%")
-	v := verdictOf(resolver.Target{URL: *u})
-	if want := `raise the percentage of "svc:5%" in XDSLB_ENABLE above 5.87, the position of host "pod-1", or unset it, and restart the program`; v == nil || v.Forward != want {
-		t.Errorf("verdict %+v, want the remedy %s", v, want)
+	for _, tt := range []struct{ enable, host, why, forward string }{
+		{"svc:5%", "pod-1", `host "pod-1" is at 5.87 %, outside of "svc:5%" in XDSLB_ENABLE`,
+			`raise the percentage of "svc:5%" in XDSLB_ENABLE above 5.87, the position of host "pod-1", or unset it, and restart the program`},
+		{"other,0%", "pod-1", `host "pod-1" is at 5.87 %, outside of "0%" in XDSLB_ENABLE`,
+			`raise the percentage of "0%" in XDSLB_ENABLE above 5.87, the position of host "pod-1", or unset it, and restart the program`},
+		{"99%", "", `host "" is at 100.00 %, outside of "99%" in XDSLB_ENABLE`,
+			`raise the percentage of "99%" in XDSLB_ENABLE above 100.00, the position of host "", or unset it, and restart the program`},
+	} {
+		onHost(t, tt.host)
+		t.Setenv(Enable, tt.enable)
+		notedLines.Clear()
+		log := &kit.Logs{}
+		v := Verdict(target, slog.New(log))
+		if v == nil || v.Why() != tt.why || v.Forward != tt.forward {
+			t.Fatalf("verdict %+v, want the reason %s and the remedy %s", v, tt.why, tt.forward)
+		}
+		NoteOutcome(target, v, false, nil, slog.New(log))
+		log.WantOne(t, "WARN xdslb: channels of a target handed to", "reason="+tt.why+" ")
 	}
 }
 
