@@ -114,7 +114,7 @@ func TestConfigsShareStream(t *testing.T) {
 		backend := b.backends(1)
 		agent := xdstest.New(t, xdstest.Options{Listen: b.net.Listen, SingleStream: true})
 		const federated = "xdstp://other/envoy.config.listener.v3.Listener/" + target
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backend...)})
+		r := service(backend...)
 		r.Listeners = append(r.Listeners, xdstest.Listener(federated, target))
 		set(t, agent, r)
 		base := b.config(agent)
@@ -166,7 +166,7 @@ func TestDisplacedStreams(t *testing.T) {
 		t.Run(fmt.Sprintf("delta=%t,foreign=%t,agent=%t", tt.delta, tt.foreign, tt.agent), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
 				agent := xdstest.New(t, xdstest.Options{Listen: b.net.Listen, SingleStream: true})
-				set(t, agent, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)}))
+				set(t, agent, service(b.backends(1)...))
 				var log kit.Logs
 				cfg := b.config(agent)
 				cfg.Delta, cfg.Logger = tt.delta, slog.New(slog.NewTextHandler(&log, nil))
@@ -182,9 +182,7 @@ func TestDisplacedStreams(t *testing.T) {
 					begins, ends, problemText = "ends each stream in order", "no longer ends each stream", "ends each stream in order"
 				}
 				cc := b.dial(cfg)
-				if _, err := call(t, cc); err != nil {
-					t.Fatal(err)
-				}
+				succeed(t, cc)
 				stop := b.occupy(agent, 0)
 				if !tt.foreign {
 					stop()
@@ -240,15 +238,13 @@ func TestDisplacedStreams(t *testing.T) {
 func TestRotatedStreams(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		server := xdstest.New(t, xdstest.Options{Listen: b.net.Listen, SingleStream: true})
-		set(t, server, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)}))
+		set(t, server, service(b.backends(1)...))
 		var log kit.Logs
 		cfg := b.config(server)
 		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		cc := b.dial(cfg)
 		for range 20 {
-			if _, err := call(t, cc); err != nil {
-				t.Fatal(err)
-			}
+			succeed(t, cc)
 			b.occupy(server, 1)() // ends the stream in order
 			time.Sleep(10 * time.Second)
 		}
@@ -334,9 +330,7 @@ func TestNewClientOfConfig(t *testing.T) {
 			cc.Connect()
 			synctest.Wait()
 			for range 40 {
-				if _, err := call(t, cc); err != nil {
-					t.Fatal(err)
-				}
+				succeed(t, cc)
 			}
 			if n := backends[0].Calls(); n < want-1 || n > want+1 {
 				t.Errorf("IgnoreEndpointWeights %v: the endpoint of weight 1 of 4 gets %d of 40 RPCs, want %d", ignore, n, want)

@@ -15,7 +15,6 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/xdslb/xdslb/bench/kit"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // slowToken is a call credential. gRPC calls it after the pick, and before it creates the stream
@@ -36,7 +35,7 @@ func TestRemovedAfterPick(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends, control := b.backends(2), b.control()
 		serve := func(i int) {
-			set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[i])}))
+			set(t, control, service(backends[i]))
 		}
 		serve(0)
 		cc := b.dial(b.config(control))
@@ -47,8 +46,7 @@ func TestRemovedAfterPick(t *testing.T) {
 		}
 		kit.Must(t, err)
 		token, result := slowToken{make(chan struct{}), make(chan struct{})}, make(chan error, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := minute(t)
 		go func() {
 			_, err := client.EmptyCall(ctx, new(testgrpc.Empty), grpc.PerRPCCredentials(token))
 			result <- err
@@ -56,9 +54,7 @@ func TestRemovedAfterPick(t *testing.T) {
 		<-token.called
 		serve(1)
 		for backends[1].Calls() == 0 { // until the new snapshot is in force
-			if _, err := call(t, cc); err != nil {
-				t.Fatal(err)
-			}
+			succeed(t, cc)
 			time.Sleep(time.Millisecond)
 		}
 		close(token.proceed)
@@ -75,10 +71,9 @@ var removals = flag.Int("removals", 10, "how many times TestRemovedUnderLoad rep
 // real time: the defect depends on how picks and shutdowns interleave.
 func TestRemovedUnderLoad(t *testing.T) {
 	const callers, openStreams = 64, 100
-	control := xdstest.New(t, xdstest.Options{})
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	backends, control := start(t, 2)
 	serve := func(i int) {
-		set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[i])}))
+		set(t, control, service(backends[i]))
 	}
 	serve(0)
 	cc := dial(t, control.Bootstrap("n"))

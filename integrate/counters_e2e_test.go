@@ -4,10 +4,8 @@
 package integrate_test
 
 import (
-	"context"
 	"io"
 	"testing"
-	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -44,17 +42,13 @@ func (c cutting) Marshal(v any) (mem.BufferSlice, error) {
 // message is sent is not reported as a success (T-LRS-3), although gRPC does not
 // pass its error to the balancer.
 func TestReportCut(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
-	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	backends, control := start(t, 1)
+	r := service(backends...)
 	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.LoadReports())}
 	set(t, control, r)
 	cc := dial(t, control.Bootstrap("n"))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if _, err := call(t, cc); err != nil {
-		t.Fatal(err)
-	}
+	ctx := minute(t)
+	succeed(t, cc)
 	codec := cutting{encoding.GetCodecV2("proto"), func() {
 		backends[0].Stop()
 		cc.WaitForStateChange(ctx, connectivity.Ready)
@@ -76,8 +70,7 @@ func TestReportCut(t *testing.T) {
 // one that reports, changes its EDS service is reported for the service that it was
 // begun with (T-LRS-3).
 func TestReportRename(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 1)
 	locality := xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}
 	serve := func(service string) {
 		r := xdstest.Service(target, locality)
@@ -87,8 +80,7 @@ func TestReportRename(t *testing.T) {
 	}
 	serve("one")
 	cc := dial(t, control.Bootstrap("n"))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := minute(t)
 	wait := func(what string, done func(one, two xdstest.LocalityCounts) bool) {
 		t.Helper()
 		of := func(service string) xdstest.LocalityCounts {
@@ -107,9 +99,7 @@ func TestReportRename(t *testing.T) {
 	wait("the begin of the stream", func(one, _ xdstest.LocalityCounts) bool { return one.Issued == 1 })
 	serve("two")
 	wait("an RPC to the new service", func(_, two xdstest.LocalityCounts) bool {
-		if _, err := call(t, cc); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc)
 		return two.OK > 0
 	})
 	kit.Must(t, stream.CloseSend())
@@ -124,8 +114,7 @@ func TestReportRename(t *testing.T) {
 // TestReportOfLeafThatMoves: the end of an RPC is reported though, while it is under way, the
 // aggregate that its cluster belonged to leaves the routes and the cluster itself comes.
 func TestReportOfLeafThatMoves(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 1)
 	members, err := anypb.New(&aggregatev3.ClusterConfig{Clusters: []string{"a"}})
 	kit.Must(t, err)
 	all := &clusterv3.Cluster{Name: "all", ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{
@@ -138,8 +127,7 @@ func TestReportOfLeafThatMoves(t *testing.T) {
 	}
 	serve("all")
 	cc := dial(t, control.Bootstrap("n"))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := minute(t)
 	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
 	kit.Must(t, err)
 	if _, err := stream.Header(); err != nil {
@@ -169,13 +157,11 @@ func TestReportOfLeafThatMoves(t *testing.T) {
 func TestEventCountersExist(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		control, metrics := b.control(), &kit.Recorder{}
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)})
+		r := service(b.backends(1)...)
 		r.Clusters[0].OutlierDetection = &clusterv3.OutlierDetection{}
 		set(t, control, r)
 		cc := b.dial(b.config(control), grpc.WithStatsHandler(metrics))
-		if _, err := call(t, cc); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc)
 		_ = metrics.Sum("xdslb.client.channels") // as a scrape does
 		const to = "xds:///" + target
 		for _, series := range [][]string{

@@ -137,8 +137,7 @@ func TestForeignXDSCredentials(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			secret := newEavesdropper(t)
-			backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-			control := xdstest.New(t, xdstest.Options{})
+			backends, control := start(t, 1)
 			r := xdstest.Service(target)
 			r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig(target, xdstest.Route("/grpc.testing.TestService/Empty", "secret"), xdstest.Route("", "open"))}
 			r.Clusters = []*clusterv3.Cluster{xdstest.Cluster("secret", "", policy, upstreamTLS(t, nil)), xdstest.Cluster("open", "", policy)}
@@ -151,8 +150,7 @@ func TestForeignXDSCredentials(t *testing.T) {
 			if _, err := call(t, cc); err != nil {
 				t.Errorf("a cluster without TLS: %v", err)
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
+			ctx := minute(t)
 			err := empty(ctx, cc)
 			if status.Code(err) != codes.Unavailable {
 				t.Errorf("a cluster with TLS: %v, want UNAVAILABLE", err)
@@ -295,7 +293,7 @@ func TestChannelsOfPolicies(t *testing.T) {
 	for _, bundled := range []bool{false, true} {
 		for _, demandsTLS := range []bool{false, true} {
 			control := xdstest.New(t, xdstest.Options{})
-			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(server)})
+			r := service(server)
 			r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, "", testplane.Policies(testplane.TypedStruct(d.Name(), map[string]any{})))}
 			if demandsTLS {
 				upstreamTLS(t, nil)(r.Clusters[0])
@@ -335,8 +333,7 @@ func TestChannelsOfPolicies(t *testing.T) {
 // connections with the application's credentials, whatever TLS settings a cluster has: nothing
 // turns TLS on where it is off, or off where it is on.
 func TestCredentialsStay(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 1)
 	secured := xdstest.Service("secured", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
 	tls, err := anypb.New(&tlsv3.UpstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
 		ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
@@ -347,7 +344,7 @@ func TestCredentialsStay(t *testing.T) {
 	secured.Clusters[0].TransportSocket = &corev3.TransportSocket{
 		Name: "envoy.transport_sockets.tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: tls},
 	}
-	plain := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	plain := service(backends...)
 	bootstrap := bytes.Replace(control.Bootstrap("n"), []byte("{"),
 		[]byte(`{"certificate_providers":{"default":{"plugin_name":"file_watcher","config":{"ca_certificate_file":"/dev/null"}}},`), 1)
 

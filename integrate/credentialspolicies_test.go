@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -99,7 +98,7 @@ func TestTLSByEveryPolicy(t *testing.T) {
 		{"several addresses", func(*clusterv3.Cluster) {}, onBothAddresses},
 		{"several addresses, custom", testplane.Policies(testplane.TypedStruct("round_robin", map[string]any{})), onBothAddresses},
 	} {
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r := service(backends...)
 		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, "", tt.policy, upstreamTLS(t, nil))}
 		if tt.change != nil {
 			tt.change(r.Endpoints[0])
@@ -124,8 +123,7 @@ func TestTLSByEveryPolicy(t *testing.T) {
 // secureCall makes RPCs until one succeeds, as the first may meet a connection that
 // ends.
 func secureCall(t *testing.T, cc *grpc.ClientConn) (p peer.Peer, err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := minute(t)
 	for {
 		err = empty(ctx, cc, grpc.WaitForReady(true), grpc.Peer(&p))
 		if err == nil || ctx.Err() != nil {
@@ -142,15 +140,13 @@ func TestTLSComesLater(t *testing.T) {
 	plain := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
 	control := xdstest.New(t, xdstest.Options{})
 	publish := func(opts ...testplane.ClusterOption) {
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(plain)})
+		r := service(plain)
 		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, "", opts...)}
 		set(t, control, r)
 	}
 	publish()
 	cc := dial(t, withProviders(control.Bootstrap("n"), trusting(t, ca)), grpc.WithTransportCredentials(newCredentials(t)))
-	if _, err := call(t, cc); err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, cc)
 	acks := control.Stats(xdstest.CDS).ACKs
 	publish(upstreamTLS(t, nil))
 	kit.Must(t, control.Wait(t.Context(), func() bool { return control.Stats(xdstest.CDS).ACKs > acks }))
@@ -194,7 +190,7 @@ func TestAutoHostName(t *testing.T) {
 	control := xdstest.New(t, xdstest.Options{})
 	cc := dial(t, withProviders(control.Bootstrap("n"), trusting(t, ca)), grpc.WithTransportCredentials(newCredentials(t)))
 	for _, hostname := range []string{"", "one.example", "two.example:8080", "three.example", "one.example"} {
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r := service(backends...)
 		upstreamTLS(t, &tlsv3.UpstreamTlsContext{CommonTlsContext: rootsFrom("default"), AutoHostSni: true, AutoSniSanValidation: true})(r.Clusters[0])
 		r.Endpoints[0].Endpoints[0].LbEndpoints[0].GetEndpoint().Hostname = hostname
 		set(t, control, r)
@@ -233,7 +229,7 @@ func TestTokensNeedTLS(t *testing.T) {
 	safe := tlsBackends(t, 1, &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}})
 	open := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
-	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(safe...)})
+	r := service(safe...)
 	upstreamTLS(t, nil)(r.Clusters[0])
 	r.Add(xdstest.Resources{
 		Clusters:  []*clusterv3.Cluster{xdstest.Cluster("open", "")},
@@ -245,8 +241,7 @@ func TestTokensNeedTLS(t *testing.T) {
 	if _, err := call(t, cc, grpc.PerRPCCredentials(secret{})); err != nil {
 		t.Errorf("to the cluster with TLS: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := minute(t)
 	client := testgrpc.NewTestServiceClient(cc)
 	if _, err := client.EmptyCall(ctx, &testgrpc.Empty{}); err != nil {
 		t.Errorf("to the cluster without TLS: %v", err)

@@ -71,6 +71,34 @@ func call(t testing.TB, cc *grpc.ClientConn, opts ...grpc.CallOption) (string, e
 	return res.GetHostname(), err
 }
 
+// succeed makes an RPC, which has to succeed, and returns the backend that answered.
+func succeed(t testing.TB, cc *grpc.ClientConn, opts ...grpc.CallOption) string {
+	t.Helper()
+	backend, err := call(t, cc, opts...)
+	if err != nil {
+		t.Fatalf("an RPC failed: %v", err)
+	}
+	return backend
+}
+
+// minute returns a context that ends after a minute, or with the test.
+func minute(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// start starts n backends, and a control plane without resources.
+func start(t testing.TB, n int) ([]*xdstest.Backend, *xdstest.Server) {
+	t.Helper()
+	return xdstest.NewBackends(t, n, xdstest.BackendOptions{}), xdstest.New(t, xdstest.Options{})
+}
+
+// service returns the resources of the target, with the backends in one locality.
+func service(backends ...*xdstest.Backend) xdstest.Resources {
+	return xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+}
+
 func set(t testing.TB, s *xdstest.Server, r xdstest.Resources) {
 	t.Helper()
 	kit.Must(t, s.Set(r))
@@ -117,7 +145,7 @@ func TestNoControlPlane(t *testing.T) { inBubble(t, checkNoControlPlane) }
 
 func checkNoControlPlane(t *testing.T, b *bubble) {
 	control := b.control()
-	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)}))
+	set(t, control, service(b.backends(1)...))
 	control.Stop()
 	cc, begin := b.dial(b.config(control)), time.Now()
 	_, err := call(t, cc)
@@ -182,19 +210,15 @@ func TestUnknownTarget(t *testing.T) {
 // TestRejectedUpdate: a resource that is not valid is rejected with an error
 // that names it, the field and the rule, and the last good one stays in use.
 func TestRejectedUpdate(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
-	good := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	backends, control := start(t, 1)
+	good := service(backends...)
 	set(t, control, good)
 	cc := dial(t, control.Bootstrap("n"))
-	if _, err := call(t, cc); err != nil {
-		t.Fatal(err)
-	}
-	bad := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	succeed(t, cc)
+	bad := service(backends...)
 	bad.Endpoints[0].Endpoints[0].LbEndpoints[0].LoadBalancingWeight = wrapperspb.UInt32(0)
 	set(t, control, bad)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := minute(t)
 	detail, err := control.WaitNACK(ctx, xdstest.EDS)
 	kit.Must(t, err)
 	for _, want := range []string{target, "load_balancing_weight", "0"} {
@@ -216,18 +240,15 @@ func TestRollingRestart(t *testing.T) {
 	if testing.Short() {
 		n = 20
 	}
-	backends := xdstest.NewBackends(t, n, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, n)
 	push := func() *endpointv3.ClusterLoadAssignment {
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r := service(backends...)
 		set(t, control, r)
 		return r.Endpoints[0]
 	}
 	push()
 	cc := dial(t, control.Bootstrap("n"))
-	if _, err := call(t, cc); err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, cc)
 	ctx, cancel := context.WithCancel(context.Background())
 	failures := make(chan error, 1)
 	var workers [4]atomic.Int64 // RPCs that ended
@@ -287,10 +308,9 @@ func TestRollingRestart(t *testing.T) {
 // through any of them, is one endpoint for its weight, and keeps its connection
 // when the order of its addresses changes.
 func TestSeveralAddresses(t *testing.T) {
-	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 3)
 	resources := func(first, second *xdstest.Backend) xdstest.Resources {
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(first, backends[2])})
+		r := service(first, backends[2])
 		r.Endpoints[0].Endpoints[0].LbEndpoints[0].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{
 			Address: xdstest.Endpoints("", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(second)}).Endpoints[0].LbEndpoints[0].GetEndpoint().GetAddress(),
 		}}
@@ -307,8 +327,7 @@ func TestSeveralAddresses(t *testing.T) {
 	}
 	clear(counts)
 	set(t, control, resources(backends[1], backends[0]))
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := minute(t)
 	kit.Must(t, control.WaitACK(ctx, xdstest.EDS))
 	for range 100 {
 		got, err := call(t, cc)
@@ -339,7 +358,7 @@ func TestSeveralAddresses(t *testing.T) {
 // the configuration arrives.
 func TestWaitForReady(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	resources := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	resources := service(backends...)
 	calls := func(cc *grpc.ClientConn) (finished func()) {
 		const n = 20
 		done := make(chan error, n)
@@ -374,8 +393,7 @@ func TestWaitForReady(t *testing.T) {
 		control := xdstest.New(t, xdstest.Options{})
 		cc := dial(t, control.Bootstrap("b"))
 		finished := calls(cc)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
+		ctx := minute(t)
 		kit.Must(t, control.Wait(ctx, func() bool { return len(control.Stats(xdstest.LDS).Names) > 0 }))
 		set(t, control, resources)
 		finished()
@@ -385,8 +403,7 @@ func TestWaitForReady(t *testing.T) {
 // TestManyTargets: fifty targets of one bootstrap share one ADS stream, and one
 // copy of each resource (D4).
 func TestManyTargets(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 1)
 	shared := xdstest.Service("shared", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
 	const n = 50
 	for i := range n {
@@ -399,9 +416,7 @@ func TestManyTargets(t *testing.T) {
 		cc, err := grpc.NewClient(fmt.Sprintf("xds:///t%d", i), append(ours, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 		kit.Must(t, err)
 		t.Cleanup(func() { _ = cc.Close() })
-		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc, grpc.WaitForReady(true))
 	}
 	if open, total := control.Streams(); open != 1 || total != 1 {
 		t.Errorf("%d streams open of %d, want one", open, total)
@@ -414,22 +429,17 @@ func TestManyTargets(t *testing.T) {
 // TestRedial: channels that are made, used and closed leave nothing behind; the
 // package's TestMain counts the goroutines.
 func TestRedial(t *testing.T) {
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
-	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
+	backends, control := start(t, 2)
+	set(t, control, service(backends...))
 	n := 500
 	if testing.Short() {
 		n = 50
 	}
 	keep := dial(t, control.Bootstrap("n"))
-	if _, err := call(t, keep, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, keep, grpc.WaitForReady(true))
 	for range n {
 		cc := dial(t, control.Bootstrap("n"))
-		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc, grpc.WaitForReady(true))
 		kit.Must(t, cc.Close())
 	}
 	if open, total := control.Streams(); open != 1 || total != 1 {

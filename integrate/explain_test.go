@@ -165,8 +165,7 @@ func TestExplainErrors(t *testing.T) {
 // TestExplainWhatIfAgrees: resources of a control plane explain an RPC from a file as they
 // do from a channel that has them.
 func TestExplainWhatIfAgrees(t *testing.T) {
-	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 3)
 	r := clusters(backends[:1], nil, testplane.WeightedRoute("", testplane.Weighted{Cluster: "a", Weight: 1}, testplane.Weighted{Cluster: "many", Weight: 3}))
 	weighted := xdstest.BackendEndpoints(backends[1:]...)
 	weighted[0].Weight, weighted[1].Weight = 1, 4
@@ -265,7 +264,7 @@ func TestErrorInfo(t *testing.T) {
 	for _, tt := range tests {
 		for _, retries := range []bool{false, true} {
 			control := xdstest.New(t, xdstest.Options{})
-			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+			r := service(backends...)
 			tt.change(&r)
 			if hosts := r.Routes[0].GetVirtualHosts(); retries && len(hosts) > 0 {
 				hosts[0].Routes = append(hosts[0].Routes, retried(header(xdstest.Route("/other", target), "x", "y"), 1)) // an interceptor's
@@ -306,10 +305,8 @@ func checkErrorInfoOfWait(t *testing.T, b *bubble) {
 	}
 
 	backends := b.backends(1)
-	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
-	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
+	set(t, control, service(backends...))
+	succeed(t, cc, grpc.WaitForReady(true))
 	backends[0].Fail(codes.Unavailable)
 	if _, err := call(t, cc); status.Code(err) != codes.Unavailable || len(status.Convert(err).Details()) > 0 {
 		t.Errorf("a server's error: %v with %v, want UNAVAILABLE as it is", err, status.Convert(err).Details())

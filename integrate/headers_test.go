@@ -139,7 +139,7 @@ func TestRequestHeaders(t *testing.T) {
 				}
 				route.RequestHeadersToRemove = []string{"x-removed"}
 				route.RequestHeadersToAdd = []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "x-added", Value: "route"}}, setHeader("x-set", "route")}
-				r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+				r := service(backends...)
 				if tt.session {
 					r = statefulService(t, false, backends)
 				}
@@ -180,7 +180,7 @@ func TestRequestHeadersAndPicks(t *testing.T) {
 		backends := xdstest.NewBackends(t, 4, xdstest.BackendOptions{Listen: b.net.Listen, Server: log.options()})
 		control := b.control()
 		resources := func(version string) xdstest.Resources {
-			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[:3]...)})
+			r := service(backends[:3]...)
 			r.Clusters[0] = xdstest.Cluster(target, target, testplane.RingHash(1024, 4096))
 			r.Clusters = append(r.Clusters, xdstest.Cluster("other", "other"))
 			r.Endpoints = append(r.Endpoints, xdstest.Endpoints("other", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[3])}))
@@ -239,15 +239,13 @@ func TestRequestHeadersAndPicks(t *testing.T) {
 func TestRequestHeadersWithoutInterceptors(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends, control := b.backends(1), b.control()
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r := service(backends...)
 		route := xdstest.Route("", target)
 		route.RequestHeadersToAdd = []*corev3.HeaderValueOption{setHeader("x-set", "route")}
 		r.Routes[0] = xdstest.RouteConfig(target, route)
 		set(t, control, r)
 		cc := b.dialBare(b.config(control))
-		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc, grpc.WaitForReady(true))
 		s, err := integrate.StatusOf(cc)
 		if err != nil || !slices.ContainsFunc(s.Unapplied, func(u string) bool { return strings.Contains(u, "changes of request headers, by 1 of the routes") }) {
 			t.Errorf("unapplied settings are %q (%v), want the changes of request headers", s.Unapplied, err)

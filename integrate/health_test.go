@@ -59,16 +59,14 @@ func TestHealthCheck(t *testing.T) {
 	spare, _ := healthBackend(t, healthpb.HealthCheckResponse_SERVING)
 	spare.Stop()
 	control := xdstest.New(t, xdstest.Options{})
-	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(good, bad, both)})
+	r := service(good, bad, both)
 	r.Endpoints[0].Endpoints[0].LbEndpoints[2].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{
 		Address: xdstest.Endpoints("", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(spare)}).Endpoints[0].LbEndpoints[0].GetEndpoint().GetAddress(),
 	}}
 	set(t, control, r)
 	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, HealthCheckService: "s"})
 	for goodWatches.Load() == 0 || badWatches.Load() == 0 || bothWatches.Load() == 0 {
-		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc, grpc.WaitForReady(true))
 		if both.Calls() > 0 {
 			t.Fatal("an endpoint with several addresses got an RPC before it was found healthy")
 		}
@@ -125,7 +123,7 @@ func TestClusterHealthCheck(t *testing.T) {
 				backends = append(backends, xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: b.net.Listen, Server: []grpc.ServerOption{serveHealth(h)}})...)
 			}
 			control := b.control()
-			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+			r := service(backends...)
 			checked(r.Clusters[0], "s")
 			set(t, control, r)
 			cfg := b.config(control)
@@ -148,10 +146,8 @@ func TestClusterHealthCheck(t *testing.T) {
 					t.Errorf("channel %q, %s: RPCs reach the backends %v, want %v", channelService, when, got, want)
 				}
 			}
-			if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil { // the first one connects the channel
-				t.Fatal(err)
-			}
-			want("first", 0, 2) // the last one has no health service
+			succeed(t, cc, grpc.WaitForReady(true)) // the first one connects the channel
+			want("first", 0, 2)                     // the last one has no health service
 			s, err := integrate.StatusOf(cc)
 			if err != nil || s.Clusters[0].Leaves[0].HealthCheck == nil || *s.Clusters[0].Leaves[0].HealthCheck != "s" {
 				t.Errorf("the status has the health check %v (%v), want that of s", s.Clusters[0].Leaves[0].HealthCheck, err)
@@ -221,7 +217,7 @@ func checkOutlierDetection(t *testing.T, b *bubble) {
 	bad, gone, good := backends[0], backends[1], backends[2:]
 	gone.Stop()
 	control := b.control()
-	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(append(good, bad)...)})
+	r := service(append(good, bad)...)
 	r.Endpoints[0].Endpoints[0].LbEndpoints[4].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{
 		Address: xdstest.Endpoints("", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(gone)}).Endpoints[0].LbEndpoints[0].GetEndpoint().GetAddress(),
 	}}

@@ -87,16 +87,14 @@ func TestOnFinishOfHTTPFilter(t *testing.T) {
 	} {
 		inBubble(t, func(t *testing.T, b *bubble) {
 			backends, control := b.backends(1), b.control()
-			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+			r := service(backends...)
 			r.Routes[0] = xdstest.RouteConfig(target, route)
 			r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "gauge", typedStruct("xdslb.test.Gauge", "x", "x")))
 			set(t, control, r)
 			cfg := b.config(control)
 			cfg.Idempotent = func(string) bool { return true }
 			cc := b.dial(cfg)
-			if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-				t.Fatal(err)
-			}
+			succeed(t, cc, grpc.WaitForReady(true))
 			for _, code := range []codes.Code{codes.OK, codes.NotFound, codes.Unavailable} {
 				gauge.begun.Store(0)
 				gauge.ended.Store(0)
@@ -145,9 +143,8 @@ func TestHTTPFilter(t *testing.T) {
 		r.GetRoute().GetWeightedClusters().Clusters[0].TypedPerFilterConfig = override(m)
 		return r
 	}
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
-	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	backends, control := start(t, 1)
+	r := service(backends...)
 	unknown := httpFilter(t, "unknown", typedStruct("xdslb.test.Unknown", "say", "x"))
 	unknown.IsOptional = true
 	off := httpFilter(t, "off", typedStruct("xdslb.test.Say", "say", "off"))
@@ -184,8 +181,7 @@ func TestHTTPFilter(t *testing.T) {
 		}
 		cancel()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := minute(t)
 	if err := cc.Invoke(ctx, "/off/m", &testgrpc.Empty{}, &testgrpc.Empty{}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("/off/: RPC fails with %v, want the backend's status", err)
 	}
@@ -228,8 +224,7 @@ func TestHTTPFilterRefused(t *testing.T) {
 			tt.change(&r)
 			set(t, control, r)
 			dial(t, control.Bootstrap("n")).Connect()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := minute(t)
 			err := control.Wait(ctx, func() bool { return control.Stats(tt.typ).NACKs > 0 })
 			if detail := control.Stats(tt.typ).LastError; err != nil || !strings.Contains(detail, tt.want) {
 				t.Errorf("NACK %q, %v; want one that contains %q", detail, err, tt.want)

@@ -59,9 +59,8 @@ func abort(code codes.Code, perMillion uint32) *faultv3.HTTPFault {
 
 // abortingService is a service whose listener aborts all RPCs with a code.
 func abortingService(t testing.TB, code codes.Code) *xdstest.Server {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
-	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	backends, control := start(t, 1)
+	r := service(backends...)
 	r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "fault", abort(code, 1e6)))
 	set(t, control, r)
 	return control
@@ -139,9 +138,8 @@ func TestInterceptorAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
-	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	backends, control := start(t, 1)
+	r := service(backends...)
 	set(t, control, r)
 	cc := dialByHand(t, control.Bootstrap("n"))
 	invoker := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
@@ -150,9 +148,7 @@ func TestInterceptorAllocs(t *testing.T) {
 	}
 	measure := func(name string) {
 		t.Helper()
-		if _, err := call(t, cc); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc)
 		ctx := t.Context()
 		if n := testing.AllocsPerRun(1000, func() {
 			_ = integrate.UnaryInterceptor(ctx, "/s/m", nil, nil, cc, invoker)
@@ -172,8 +168,7 @@ func TestInterceptorAllocs(t *testing.T) {
 	r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "fault", &faultv3.HTTPFault{}))
 	r.Routes[0] = xdstest.RouteConfig(target, faulty, xdstest.Route("", target))
 	set(t, control, r)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := minute(t)
 	for integrate.UnaryInterceptor(ctx, "/other/m", nil, nil, cc, invoker) == nil { // until it is in force
 		if ctx.Err() != nil {
 			t.Fatal("the filter does not come into force")
@@ -186,9 +181,8 @@ func TestInterceptorAllocs(t *testing.T) {
 // target, each find their own resolver from the interceptors, StatusOf and Channels, also after
 // they were idle; and a channel that is closed is not kept in memory.
 func TestSharedDialOptions(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
-	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	backends, control := start(t, 1)
+	r := service(backends...)
 	r.Listeners = append(r.Listeners, xdstest.Listener("other", target, httpFilter(t, "fault", abort(codes.Aborted, 1e6))))
 	set(t, control, r)
 	shared, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
@@ -255,9 +249,8 @@ const linkPath = "/xdslb.internal.Channel/Number"
 // TestServiceConfigIsEmpty checks that no RPC pays for a service config with methods if no route
 // needs it, however the channel was made, also after StatusOf and after the channel was idle.
 func TestServiceConfigIsEmpty(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
-	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
+	backends, control := start(t, 1)
+	set(t, control, service(backends...))
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(control.Bootstrap("n")))
 	cfg := integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1}
@@ -329,9 +322,8 @@ func TestServiceConfigIsEmpty(t *testing.T) {
 // TestRouteOfLinkPath checks that the other routes' timeouts apply if a route has the path in
 // whose entry of the service config a channel's number is.
 func TestRouteOfLinkPath(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
-	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	backends, control := start(t, 1)
+	r := service(backends...)
 	exact, all := xdstest.Route("", target), xdstest.Route("", target)
 	exact.Match.PathSpecifier = &routev3.RouteMatch_Path{Path: linkPath}
 	for route, d := range map[*routev3.Route]time.Duration{exact: 7 * time.Second, all: time.Nanosecond} {
@@ -404,9 +396,7 @@ func TestCloseEndsAbandonedStream(t *testing.T) {
 				set(t, control, r)
 				cc, other := b.dial(b.config(control)), b.dial(b.config(control))
 				for _, cc := range []*grpc.ClientConn{cc, other} {
-					if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-						t.Fatal(err)
-					}
+					succeed(t, cc, grpc.WaitForReady(true))
 				}
 				ended := make(chan error, 2)
 				if retry {

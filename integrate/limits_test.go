@@ -41,8 +41,7 @@ func TestRetryLimits(t *testing.T) {
 		"by header": retried(absent(xdstest.Route("", "a"), "nobody"), 2),
 	} {
 		t.Run(name, func(t *testing.T) {
-			backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-			control := xdstest.New(t, xdstest.Options{})
+			backends, control := start(t, 1)
 			metrics := &kit.Recorder{}
 			cc := (*grpc.ClientConn)(nil)
 			for _, tt := range []struct {
@@ -66,9 +65,7 @@ func TestRetryLimits(t *testing.T) {
 				if cc == nil {
 					cc = dial(t, control.Bootstrap(t.Name()), grpc.WithStatsHandler(metrics))
 				}
-				if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-					t.Fatal(err)
-				}
+				succeed(t, cc, grpc.WaitForReady(true))
 				backends[0].Fail(codes.Unavailable)
 				attemptsOf := func(do func()) uint64 {
 					before := backends[0].Calls()
@@ -122,8 +119,7 @@ func TestRetryThrottling(t *testing.T) {
 		if byHeader {
 			route = absent(route, "nobody")
 		}
-		backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-		control := xdstest.New(t, xdstest.Options{})
+		backends, control := start(t, 1)
 		set(t, control, clusters(backends, nil, route))
 		cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, RetryThrottling: integrate.RetryThrottling{MaxTokens: 10, TokenRatio: 0.5}}
 		cc, err := cfg.NewClient("xds:///"+target, grpc.WithStatsHandler(metrics), grpc.WithTransportCredentials(insecure.NewCredentials()))

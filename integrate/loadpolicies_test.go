@@ -271,7 +271,7 @@ func TestPushbackSteers(t *testing.T) {
 func TestRetryAvoidsPushback(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends, control := b.backends(3), b.control()
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r := service(backends...)
 		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, nil)))}
 		r.Routes[0] = xdstest.RouteConfig(target, retried(xdstest.Route("", target), 3))
 		set(t, control, r)
@@ -373,9 +373,7 @@ func allReady(t *testing.T, cc *grpc.ClientConn, list []*loaded) {
 	t.Helper()
 	for _, l := range list {
 		for l.probes.Load() == 0 {
-			if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-				t.Fatal(err)
-			}
+			succeed(t, cc, grpc.WaitForReady(true))
 		}
 	}
 	for _, l := range list {
@@ -392,9 +390,7 @@ func TestSynchronous(t *testing.T) {
 	allReady(t, cc, list)
 	const n = 100
 	for range n {
-		if _, err := call(t, cc); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc)
 	}
 	asked := list[0].probes.Load() + list[1].probes.Load() + list[2].probes.Load()
 	// The best is among the first two to answer for 69 ± 9 of them. Probes of earlier RPCs may still come.
@@ -418,9 +414,7 @@ func TestSynchronous(t *testing.T) {
 	for { // until the update is there
 		before := list[0].probes.Load() + list[1].probes.Load() + list[2].probes.Load()
 		for range 20 {
-			if _, err := call(t, cc); err != nil {
-				t.Fatal(err)
-			}
+			succeed(t, cc)
 		}
 		if before == list[0].probes.Load()+list[1].probes.Load()+list[2].probes.Load() {
 			break
@@ -470,9 +464,7 @@ func TestSynchronousLost(t *testing.T) {
 		l.report.Store(&proberpc.Report{GoingAway: true})
 	}
 	for range 50 { // all are going away, and still better than nothing
-		if _, err := call(t, cc); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc)
 	}
 }
 
@@ -488,8 +480,7 @@ func TestSynchronousWithoutInterceptors(t *testing.T) {
 
 	stream := dial(t, control.Bootstrap("n"))
 	allReady(t, stream, list)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := minute(t)
 	s, err := testgrpc.NewTestServiceClient(stream).FullDuplexCall(ctx)
 	kit.Must(t, err)
 	for err == nil {

@@ -50,9 +50,7 @@ func TestLogger(t *testing.T) {
 	logged(append(about, "WARN xdslb: RPCs of a cluster fail", "error=", "no endpoint of priority 1 is reachable")...)
 	logged(append(about, "WARN xdslb: a cluster fails over", "from_priority=0", "to_priority=1")...)
 	kit.Must(t, backends[1].Start())
-	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, cc, grpc.WaitForReady(true))
 	logged(append(about, "INFO xdslb: RPCs of a cluster recovered")...)
 	kit.Must(t, backends[0].Start())
 	logged(append(about, "INFO xdslb: a cluster returns to a higher priority", "from_priority=1", "to_priority=0")...)
@@ -223,8 +221,7 @@ func init() { slog.SetDefault(slog.New(&logs)) }
 // and shown in status and explanations while they are configured; other updates do not log them
 // again, and a configuration without them logs nothing.
 func TestIgnoredIsLogged(t *testing.T) {
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 2)
 	var logs kit.Logs
 	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Logger: slog.New(&logs)})
 	serve := func(asks bool, others int) {

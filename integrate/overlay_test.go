@@ -86,7 +86,7 @@ func checkOverlay(t *testing.T, b *bubble, delta bool) {
 	file, replace := overlayFile(t, patchLatency, patchOther)
 	control := xdstest.New(t, xdstest.Options{Listen: b.net.Listen, SingleStream: true})
 	backends := b.backends(4)
-	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[:3]...)})
+	r := service(backends[:3]...)
 	r.Add(xdstest.Service("other", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends[3])}))
 	set(t, control, r)
 	cfg := b.config(control)
@@ -94,12 +94,8 @@ func checkOverlay(t *testing.T, b *bubble, delta bool) {
 	patched := b.dial(cfg)
 	cfg.Overlay = nil
 	other := b.dialTo(cfg, "other")
-	if _, err := call(t, patched); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := call(t, other); err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, patched)
+	succeed(t, other)
 	policies := func() (mine, others string) {
 		t.Helper()
 		synctest.Wait()
@@ -259,7 +255,7 @@ func TestOverlayOptional(t *testing.T) {
 				file, replace := overlayFile(t, `{"resource": "cluster"}`)
 				t.Setenv("XDSLB_OVERLAY", file+tt.suffix)
 				control, log := b.control(), &kit.Logs{}
-				set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)}))
+				set(t, control, service(b.backends(1)...))
 				cfg := b.config(control)
 				cfg.IgnoreOverlayErrors, cfg.Overlay, cfg.Logger = tt.ignore, []byte(tt.document), slog.New(log)
 				if !tt.starts {
@@ -372,7 +368,7 @@ func TestWithoutAgent(t *testing.T) {
 	leaf := ca.Issue(tlstest.Names{DNS: []string{istiod}}).TLS
 	control := xdstest.New(t, xdstest.Options{Server: []grpc.ServerOption{grpc.Creds(credentials.NewServerTLSFromCert(&leaf)), verifyJWT(public)}})
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
+	set(t, control, service(backends...))
 	tlstest.Write(t, filepath.Join(dir, "root-cert.pem"), ca.PEM)
 	boot := strings.NewReplacer(istiod+":15012", "passthrough:///"+istiod+":15012",
 		"/var/run/secrets/istio", dir, "/var/run/secrets/tokens", dir).Replace(istioDocument(t, "call_creds"))

@@ -37,7 +37,7 @@ import (
 // withPolicy serves four backends under a policy, routed by a header's hash.
 func withPolicy(t *testing.T, b *bubble, opt testplane.ClusterOption) (*grpc.ClientConn, []*xdstest.Backend) {
 	backends, control := b.backends(4), b.control()
-	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	r := service(backends...)
 	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, opt)}
 	r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig(target, testplane.HashHeader(xdstest.Route("", target), "session"))}
 	set(t, control, r)
@@ -134,7 +134,7 @@ func checkSlowGetsFew(t *testing.T, cc *grpc.ClientConn, backends []*xdstest.Bac
 func TestLeastRequestShare(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends, control := b.backends(20), b.control()
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r := service(backends...)
 		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.LeastRequest(2))}
 		set(t, control, r)
 		for _, b := range backends {
@@ -184,10 +184,8 @@ func offering(t *testing.T, control *xdstest.Server, backends []*xdstest.Backend
 // snapshot's and selected again, under load and without an error; a configuration
 // that its parser refuses is a NACK (A52-NACK-2).
 func TestTypedStruct(t *testing.T) {
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	backends, control := start(t, 2)
+	ctx := minute(t)
 	subset := func(size float64) proto.Message {
 		return testplane.WrrLocality(
 			testplane.TypedStruct("myorg.MyCustomLeastRequestPolicy", map[string]any{"choiceCount": 2.}),
@@ -274,9 +272,7 @@ func checkOwnPolicyMessage(t *testing.T, b *bubble) {
 		}
 	}
 	kit.WaitFor(t, "RPCs to the other backend", func() bool {
-		if _, err := call(t, plain); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, plain)
 		return backends[1].Calls() > 0
 	})
 	if converted != 1 {

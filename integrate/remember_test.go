@@ -52,9 +52,7 @@ func TestStartWithoutControlPlane(t *testing.T) {
 				var before []*grpc.ClientConn
 				for i := range targets {
 					before = append(before, b.dialTo(cfg, name(i)))
-					if _, err := call(t, before[i]); err != nil {
-						t.Fatal(err)
-					}
+					succeed(t, before[i])
 				}
 				for _, cc := range before {
 					_ = cc.Close()
@@ -79,9 +77,7 @@ func TestStartWithoutControlPlane(t *testing.T) {
 				}
 				begin := time.Now()
 				for _, cc := range after {
-					if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-						t.Fatal(err)
-					}
+					succeed(t, cc, grpc.WaitForReady(true))
 				}
 				if took := time.Since(begin); took > 2*time.Second {
 					t.Errorf("the first RPCs took %v, want the failover time of a second, and a second", took)

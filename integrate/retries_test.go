@@ -61,8 +61,7 @@ func TestRetryElsewhere(t *testing.T) {
 	} {
 		for _, byHeader := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, by header %t", name, byHeader), func(t *testing.T) {
-				backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
-				control := xdstest.New(t, xdstest.Options{})
+				backends, control := start(t, 3)
 				endpoints := xdstest.BackendEndpoints(backends...)
 				if name != "custom" {
 					endpoints[0].Weight, endpoints[1].Weight, endpoints[2].Weight = 100, 2, 1
@@ -132,7 +131,7 @@ func TestHedgedRPC(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bubble) {
 			backends, control := b.backends(2), b.control()
 			route := hedged(xdstest.Route("", target), 20*time.Millisecond)
-			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+			r := service(backends...)
 			r.Routes[0] = xdstest.RouteConfig(target, route)
 			if !tt.budget {
 				r.Clusters[0].CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRetries: wrapperspb.UInt32(0)}}}
@@ -213,7 +212,7 @@ func TestHedgedLosers(t *testing.T) {
 			route := retried(xdstest.Route("", target), 1)
 			route.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(100 * time.Millisecond)
 			route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
-			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+			r := service(backends...)
 			r.Routes[0] = xdstest.RouteConfig(target, route)
 			r.Clusters[0] = xdstest.Cluster(target, target, append(policy, testplane.LoadReports())...)
 			r.Clusters[0].OutlierDetection = &clusterv3.OutlierDetection{
@@ -246,9 +245,7 @@ func TestHedgedLosers(t *testing.T) {
 			const n = 200
 			hedges := metrics.Sum("xdslb.client.hedges")
 			for range n {
-				if _, err := call(t, cc); err != nil {
-					t.Fatal(err)
-				}
+				succeed(t, cc)
 				time.Sleep(20 * time.Millisecond)
 				if s := statusOf(t, cc).Clusters[0].Leaves[0].Priorities[0].Endpoints; s.Ejected > 0 {
 					t.Fatalf("%s: an endpoint is ejected: %+v", name, s)
@@ -316,7 +313,7 @@ func TestSessionRetryAfterIdle(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends, fail := b.failingOnce(8)
 		control := b.control()
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r := service(backends...)
 		r.Routes[0] = xdstest.RouteConfig(target, slowlyRetried())
 		r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "session", sticky(t, "")))
 		set(t, control, r)
@@ -335,7 +332,7 @@ func TestSessionRetryAfterIdle(t *testing.T) {
 func TestFaultDelayBeforeRetries(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends, control := b.backends(1), b.control()
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r := service(backends...)
 		r.Routes[0] = xdstest.RouteConfig(target, retried(absent(xdstest.Route("", target), "nobody"), 2))
 		r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "fault", &faultv3.HTTPFault{Delay: &faultcommonv3.FaultDelay{
 			FaultDelaySecifier: &faultcommonv3.FaultDelay_FixedDelay{FixedDelay: durationpb.New(4 * shortIdle)},
@@ -343,9 +340,7 @@ func TestFaultDelayBeforeRetries(t *testing.T) {
 		}}))
 		set(t, control, r)
 		cc := b.dialIdle(b.config(control))
-		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc, grpc.WaitForReady(true))
 		backends[0].Fail(codes.Unavailable)
 		before := backends[0].Calls()
 		_, err := call(t, cc)
@@ -360,7 +355,7 @@ func TestFaultDelayBeforeRetries(t *testing.T) {
 func TestFirstRPCAcrossIdle(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends, control := b.backends(1), b.control()
-		set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
+		set(t, control, service(backends...))
 		cfg, dialer := b.config(control), b.net.Dialer("control")
 		cfg.ControlPlaneDialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			select {

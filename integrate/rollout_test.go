@@ -4,7 +4,6 @@
 package integrate_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"html"
@@ -64,8 +63,7 @@ func metricsOfRollout(m *kit.Recorder, name, variable string) [2]float64 {
 // roll-back is no outage: its RPCs succeed, the log has one error, and status, debug page and
 // metrics have the variable and the reason.
 func TestNotHandedOver(t *testing.T) {
-	control := xdstest.New(t, xdstest.Options{})
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	backends, control := start(t, 1)
 	cannotHandOver(t, func(t *testing.T, variable, name, cause string) {
 		set(t, control, xdstest.Service(name, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
 		metrics := &kit.Recorder{}
@@ -133,7 +131,7 @@ func TestServedByNeither(t *testing.T) {
 // other patterns count.
 func TestMalformedPattern(t *testing.T) {
 	control := xdstest.New(t, xdstest.Options{})
-	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...)}))
+	set(t, control, service(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...))
 	for _, tt := range []struct {
 		variable, value string
 		decides         bool
@@ -171,8 +169,7 @@ func TestDisabledBootstrap(t *testing.T) {
 	if _, err := call(t, cc); err == nil || !strings.Contains(err.Error(), "GRPC_XDS_BOOTSTRAP") {
 		t.Errorf("RPC of a channel that is ours, without a bootstrap: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := minute(t)
 	if err := integrate.WaitReady(ctx, cc, "/a/b"); err == nil || ctx.Err() != nil {
 		t.Errorf("WaitReady: %v, want an error at once", err)
 	}
@@ -186,7 +183,7 @@ func TestDisabledBootstrap(t *testing.T) {
 // channels of xdslb and channels that use stock.
 func TestNotUnderstood(t *testing.T) {
 	control := xdstest.New(t, xdstest.Options{})
-	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...)}))
+	set(t, control, service(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...))
 	for variable, value := range map[string]string{"XDSLB_DISABLE": "yes", "XDSLB_ENABLE": "on, " + target, "XDSLB_DISABLE ": "gree*er-typo", "XDSLB_IGNORE_ENDPOINT_WEIGHTS": "yes"} {
 		variable = strings.TrimSpace(variable)
 		t.Run(variable+"="+value, func(t *testing.T) {
@@ -213,8 +210,7 @@ func TestNotUnderstood(t *testing.T) {
 // TestIgnoreWeightsByEnvironment checks that XDSLB_IGNORE_ENDPOINT_WEIGHTS=1 gives endpoints of unequal
 // weights equal shares, as Config.IgnoreEndpointWeights does.
 func TestIgnoreWeightsByEnvironment(t *testing.T) {
-	control := xdstest.New(t, xdstest.Options{})
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	backends, control := start(t, 2)
 	endpoints := xdstest.BackendEndpoints(backends...)
 	endpoints[0].Weight, endpoints[1].Weight = 1, 3
 	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: endpoints}))
@@ -278,9 +274,7 @@ func TestLossesAreLogged(t *testing.T) {
 				cfg.Logger = slog.New(log)
 				channel := func() {
 					cc := b.dialTo(cfg, tt.target)
-					if _, err := call(t, cc); err != nil {
-						t.Fatal(err)
-					}
+					succeed(t, cc)
 					if s, err := integrate.StatusOf(cc); err != nil || (len(s.StockDifferences) > 0 && s.StockDifferences[0].LosesRPCs) != (tt.from == 0) {
 						t.Errorf("the status has %+v (%v)", s.StockDifferences, err)
 					}
@@ -337,9 +331,7 @@ func TestLossesAsTheyComeIntoUse(t *testing.T) {
 		}
 		set(t, control, r)
 		cc := b.dialTo(cfg, name, grpc.WithStatsHandler(metrics))
-		if _, err := call(t, cc); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc)
 		expect("without such features", 0)
 		r.Clusters[0].LbPolicy = clusterv3.Cluster_MAGLEV
 		expect("MAGLEV", 1, "features=a Cluster that grpc-go rejects")

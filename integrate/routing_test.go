@@ -122,8 +122,7 @@ func TestSplit(t *testing.T) {
 		n = 2000
 	}
 	bothWays(t, func(t *testing.T, _ bool, open func([]byte) *grpc.ClientConn) {
-		backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
-		control := xdstest.New(t, xdstest.Options{})
+		backends, control := start(t, 3)
 		set(t, control, clusters(backends, nil, testplane.WeightedRoute("",
 			testplane.Weighted{Cluster: "a", Weight: 90}, testplane.Weighted{Cluster: "b", Weight: 9},
 			testplane.Weighted{Cluster: "never", Weight: 0}, testplane.Weighted{Cluster: "c", Weight: 1})))
@@ -154,12 +153,10 @@ func header(r *routev3.Route, name, value string) *routev3.Route {
 // to the canary; others do not (A28, T-RC-3).
 func TestCanary(t *testing.T) {
 	bothWays(t, func(t *testing.T, _ bool, open func([]byte) *grpc.ClientConn) {
-		backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-		control := xdstest.New(t, xdstest.Options{})
+		backends, control := start(t, 2)
 		set(t, control, clusters(backends, nil, header(xdstest.Route("", "b"), "X-Canary", "yes"), xdstest.Route("", "a")))
 		cc := open(control.Bootstrap(t.Name()))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := minute(t)
 		for _, tt := range []struct {
 			value string
 			want  int
@@ -272,12 +269,11 @@ func TestRouteRetry(t *testing.T) {
 			if byHeader {
 				route = header(route, "retry", "yes")
 			}
-			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+			r := service(backends...)
 			r.Routes[0] = xdstest.RouteConfig(target, route)
 			set(t, control, r)
 			client := testgrpc.NewTestServiceClient(open(control.Bootstrap(t.Name())))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := minute(t)
 			ctx = metadata.AppendToOutgoingContext(ctx, "retry", "yes")
 			kit.WaitFor(t, "RPCs at both backends", func() bool { // until both are connected
 				_, _ = client.EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true))
@@ -344,8 +340,7 @@ func TestFaultPercentages(t *testing.T) {
 // subset that is left (A31, T-WATCH-1, T-WATCH-6).
 func TestTrafficShift(t *testing.T) {
 	bothWays(t, func(t *testing.T, _ bool, open func([]byte) *grpc.ClientConn) {
-		backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-		control := xdstest.New(t, xdstest.Options{})
+		backends, control := start(t, 2)
 		route := func(to string) []*routev3.Route {
 			return []*routev3.Route{header(retrying(xdstest.Route("", to)), "never", "sent"), limited(xdstest.Route("", to), 30*time.Second)}
 		}

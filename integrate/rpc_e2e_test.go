@@ -97,19 +97,15 @@ func TestHeaderOfApplication(t *testing.T) {
 	}
 	for name, open := range ways {
 		t.Run(name, func(t *testing.T) {
-			backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-			control := xdstest.New(t, xdstest.Options{})
+			backends, control := start(t, 2)
 			set(t, control, clusters(backends, nil,
 				header(xdstest.Route("", "a"), "x-tenant", "canary"), retried(absent(xdstest.Route("", "b"), "nobody"), 1)))
 			cc, err := open(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
 			kit.Must(t, err)
 			t.Cleanup(func() { _ = cc.Close() })
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := minute(t)
 			for range 4 {
-				if _, err := call(t, cc); err != nil {
-					t.Fatal(err)
-				}
+				succeed(t, cc)
 				s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
 				kit.Must(t, err)
 				if _, err := s.Header(); err != nil {
@@ -126,8 +122,7 @@ func TestHeaderOfApplication(t *testing.T) {
 // TestNestedRPC: an RPC that an interceptor makes with the context of the RPC it is
 // called for takes its own route, on the same channel and on another one.
 func TestNestedRPC(t *testing.T) {
-	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 3)
 	set(t, control, clusters(backends, nil,
 		header(xdstest.Route("", "c"), "x-inner", "yes"),
 		limited(xdstest.Route("/grpc.testing.TestService/UnaryCall", "a"), time.Minute),
@@ -154,9 +149,7 @@ func TestNestedRPC(t *testing.T) {
 	kit.Must(t, err)
 	t.Cleanup(func() { _ = other.Close() })
 	for range 5 {
-		if _, err := call(t, cc); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc)
 	}
 	if a, b, c := backends[0].Calls(), backends[1].Calls(), backends[2].Calls(); a != 5 || b != 10 || c != 5 {
 		t.Errorf("the backend of UnaryCall got %d RPCs, that of EmptyCall %d, and that of UnaryCall with a header %d; want 5, 10 and 5", a, b, c)
@@ -195,9 +188,7 @@ func failingService(t *testing.T, routes ...*routev3.Route) (*grpc.ClientConn, *
 	control := xdstest.New(t, xdstest.Options{})
 	set(t, control, clusters(backends, nil, routes...))
 	cc := dial(t, control.Bootstrap(t.Name()))
-	if _, err := call(t, cc); err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, cc)
 	backends[0].Fail(codes.Unavailable)
 	seen.take()
 	return cc, seen
@@ -339,13 +330,12 @@ func TestRefusalsAreFinal(t *testing.T) {
 				route = header(route, "x", "y")
 			}
 			control := xdstest.New(t, xdstest.Options{})
-			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+			r := service(backends...)
 			r.Routes[0] = xdstest.RouteConfig(target, route)
 			tt.change(&r)
 			set(t, control, r)
 			client := testgrpc.NewTestServiceClient(open(control.Bootstrap(t.Name() + tt.name)))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := minute(t)
 			ctx = metadata.AppendToOutgoingContext(ctx, "x", "y")
 			for _, wait := range []bool{true, false} {
 				if _, err := client.EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(wait)); status.Code(err) != codes.Unavailable {

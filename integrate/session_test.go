@@ -90,8 +90,7 @@ func statefulService(t testing.TB, draining bool, backends []*xdstest.Backend, d
 // the backend; RPCs with the cookie go to that one, and get no other cookie; RPCs
 // with a cookie that cannot be read go anywhere, and get one (A55).
 func TestSessionAffinity(t *testing.T) {
-	backends := xdstest.NewBackends(t, 4, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 4)
 	set(t, control, statefulService(t, false, backends))
 	cc := dial(t, control.Bootstrap("n"))
 	seen := map[string]bool{}
@@ -118,8 +117,7 @@ func TestSessionAffinity(t *testing.T) {
 		}
 	}
 	backend, cookie := inSession(t, cc, "")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := minute(t)
 	for _, known := range []bool{false, true} {
 		if known {
 			ctx = metadata.AppendToOutgoingContext(ctx, "cookie", "s="+cookie)
@@ -143,8 +141,7 @@ func TestSessionAffinity(t *testing.T) {
 // TestSessionsSpread checks that RPCs within sessions take no positions in the EDF order in which
 // new sessions begin, with load reports.
 func TestSessionsSpread(t *testing.T) {
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 2)
 	r := statefulService(t, false, backends)
 	r.Clusters[0] = xdstest.Cluster(target, target, testplane.LoadReports())
 	set(t, control, r)
@@ -173,8 +170,7 @@ func TestSessionsSpread(t *testing.T) {
 // they do when it is removed (A55, A27-CLA-8).
 func TestSessionDraining(t *testing.T) {
 	for _, draining := range []bool{true, false} {
-		backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-		control := xdstest.New(t, xdstest.Options{})
+		backends, control := start(t, 2)
 		set(t, control, statefulService(t, draining, backends))
 		cc := dial(t, control.Bootstrap("n"))
 		first := backends[0].Addr().String()
@@ -205,8 +201,7 @@ func TestSessionDraining(t *testing.T) {
 // TestSessionRoutes: the session's cluster comes before the draw between weighted
 // clusters (A60); routes can do without sessions; a cookie is for its path only.
 func TestSessionRoutes(t *testing.T) {
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 2)
 	split := testplane.WeightedRoute("", testplane.Weighted{Cluster: "a", Weight: 1}, testplane.Weighted{Cluster: "b", Weight: 1})
 	nodes := 0
 	serve := func(path string, r *routev3.Route) *grpc.ClientConn {
@@ -247,8 +242,7 @@ func TestSessionRoutes(t *testing.T) {
 // TestSessionLastDraining: a session keeps to its endpoint while that drains, also when no
 // other endpoint can be reached (A55).
 func TestSessionLastDraining(t *testing.T) {
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 2)
 	set(t, control, statefulService(t, true, backends))
 	cc := dial(t, control.Bootstrap("n"))
 	first := backends[0].Addr().String()
@@ -293,15 +287,12 @@ func inPriorities(t *testing.T, control *xdstest.Server, first, second *xdstest.
 // while its priority is not in use: because a higher one has come back, or because the endpoint
 // has moved to a lower one (A75).
 func TestSessionPriorities(t *testing.T) {
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 2)
 	high, low := backends[0], backends[1]
 	inPriorities(t, control, high, low)
 	high.Stop()
 	cc := dial(t, control.Bootstrap("n"))
-	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, cc, grpc.WaitForReady(true))
 	backend, cookie := inSession(t, cc, "")
 	if backend != low.Addr().String() || cookie == "" {
 		t.Fatalf("an RPC went to %s, and its session is %q", backend, cookie)
@@ -333,15 +324,12 @@ func TestSessionPriorities(t *testing.T) {
 // TestSessionRetired: a session moves on when the connection of its endpoint is closed, since
 // its priority was not in use for Config.RetireAfter.
 func TestSessionRetired(t *testing.T) {
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 2)
 	high, low := backends[0], backends[1]
 	inPriorities(t, control, high, low)
 	high.Stop()
 	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, RetireAfter: 50 * time.Millisecond})
-	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, cc, grpc.WaitForReady(true))
 	backend, cookie := inSession(t, cc, "")
 	if backend != low.Addr().String() {
 		t.Fatalf("an RPC went to %s", backend)
@@ -410,11 +398,10 @@ func TestRandomHashWithChangedHeaders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const n, rpcs = 5, 300
-			backends := xdstest.NewBackends(t, n, xdstest.BackendOptions{})
-			control := xdstest.New(t, xdstest.Options{})
+			backends, control := start(t, n)
 			route := testplane.HashHeader(xdstest.Route("", target), "user") // which no RPC has
 			route.RequestHeadersToAdd = headers
-			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+			r := service(backends...)
 			r.Routes[0] = xdstest.RouteConfig(target, route)
 			r.Clusters[0] = xdstest.Cluster(target, target, testplane.RingHash(1024, 4096))
 			set(t, control, r)

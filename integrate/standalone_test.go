@@ -72,9 +72,7 @@ func connected(t *testing.T, cc *grpc.ClientConn, backends []*xdstest.Backend) {
 	t.Helper()
 	for _, b := range backends {
 		for b.Calls() == 0 {
-			if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-				t.Fatal(err)
-			}
+			succeed(t, cc, grpc.WaitForReady(true))
 		}
 	}
 }
@@ -134,9 +132,7 @@ func TestStandaloneWeights(t *testing.T) {
 				got[i] = -b.Calls()
 			}
 			for range sum {
-				if _, err := call(t, cc); err != nil {
-					t.Fatal(err)
-				}
+				succeed(t, cc)
 			}
 			for i, b := range backends {
 				got[i] += b.Calls()

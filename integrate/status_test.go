@@ -54,8 +54,7 @@ func eventsLike(s report.TargetStatus, texts ...string) (found []string) {
 // priority, the version of each resource, and the events. It also has the error of a later
 // configuration that is rejected and does not take effect.
 func TestStatus(t *testing.T) {
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 2)
 	lower := xdstest.BackendEndpoints(backends...)
 	lower[1].Health = corev3.HealthStatus_DRAINING
 	r := xdstest.Service(target, xdstest.Locality{Endpoints: []xdstest.Endpoint{nobody}},
@@ -64,9 +63,7 @@ func TestStatus(t *testing.T) {
 	testplane.Drop(r.Endpoints[0], "none", 0)
 	set(t, control, r)
 	cc := dial(t, control.Bootstrap("node-7"))
-	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, cc, grpc.WaitForReady(true))
 
 	s := statusOf(t, cc)
 	if s.Target != "xds:///"+target || s.Connectivity != "READY" || s.Listener != target || s.Authority != target || s.Node != "node-7" ||
@@ -157,9 +154,7 @@ func TestStatusOfWhatIsNot(t *testing.T) {
 	r := clusters(backends, []*hcmv3.HttpFilter{httpFilter(t, "chaos", abort(codes.Aborted, 1e6))}, xdstest.Route("", "a"))
 	set(t, control, r)
 	bare := withoutInterceptors(t, control.Bootstrap("m"), target)
-	if _, err := call(t, bare); err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, bare)
 	kit.WaitFor(t, "the filter in the status", func() bool { return len(statusOf(t, bare).Unapplied) > 0 }) // the link hears of it a moment later than picks
 	if s := statusOf(t, bare); len(s.Unapplied) != 1 || s.Unapplied[0] != `HTTP filters ["chaos"]` {
 		t.Errorf("without interceptors %q is not applied", s.Unapplied)
@@ -173,10 +168,9 @@ func TestStatusOfWhatIsNot(t *testing.T) {
 // TestStatusMeanwhile: statuses may be taken, and readiness waited for, while
 // configurations, connections and RPCs come and go.
 func TestStatusMeanwhile(t *testing.T) {
-	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 3)
 	serve := func(list ...*xdstest.Backend) {
-		set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(list...)}))
+		set(t, control, service(list...))
 	}
 	serve(backends...)
 	cc := dial(t, control.Bootstrap("n"))
@@ -232,9 +226,8 @@ func TestStatusMeanwhile(t *testing.T) {
 // TestAdminServices checks that the services by which migration.md replaces admin.Register (A38)
 // show a channel and its resources: grpcdebug requires one client in CSDS.
 func TestAdminServices(t *testing.T) {
-	control := xdstest.New(t, xdstest.Options{})
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
+	backends, control := start(t, 1)
+	set(t, control, service(backends...))
 	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap(t.Name())})
 	kit.Must(t, integrate.WaitReady(t.Context(), cc, "/s/m"))
 

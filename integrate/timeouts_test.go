@@ -70,9 +70,7 @@ func checkTimeoutTable(t *testing.T, b *bubble) {
 		}
 		set(t, control, r)
 		cc := b.dialBare(b.config(control), byHand...)
-		if _, err := call(t, cc); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc)
 		for i, row := range rows {
 			want := row.want
 			if row.headerMax == unset && row.maxStream == unset && inherited > 0 {
@@ -134,9 +132,7 @@ func TestTimeoutOfLongPath(t *testing.T) {
 		}
 		set(t, control, clusters(b.backends(1), nil, limited("/api/", 3*time.Second), limited("/free/", 0), limited("", time.Second)))
 		cc := b.dial(b.config(control))
-		if _, err := call(t, cc); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc)
 		for path, want := range map[string]time.Duration{
 			"/api/Method": 3 * time.Second, "/api/pkg.Service/Method": 3 * time.Second,
 			"/free/Method": -1, "/free/pkg.Service/Method": -1,
@@ -245,7 +241,7 @@ func TestPerTryTimeout(t *testing.T) {
 					opts, got := stalling(tt.stalls)
 					backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: b.net.Listen, Server: opts})
 					control := b.control()
-					r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+					r := service(backends...)
 					r.Routes[0] = xdstest.RouteConfig(target, perTry(tt.on))
 					set(t, control, r)
 					cc := b.dial(b.config(control))
@@ -280,7 +276,7 @@ func TestPerTryTimeout(t *testing.T) {
 func TestPerTryTimeoutBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends, control := b.backends(1), b.control()
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r := service(backends...)
 		r.Routes[0] = xdstest.RouteConfig(target, perTry("5xx"))
 		endpoints := r.Endpoints
 		r.Endpoints = nil
@@ -329,7 +325,7 @@ func TestPerTryTimeoutBegins(t *testing.T) {
 func TestPerTryTimeoutEjects(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends, control := b.backends(2), b.control()
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r := service(backends...)
 		r.Routes[0] = xdstest.RouteConfig(target, perTry("5xx"))
 		r.Clusters[0].OutlierDetection = &clusterv3.OutlierDetection{
 			ConsecutiveGatewayFailure: wrapperspb.UInt32(3), EnforcingConsecutiveGatewayFailure: wrapperspb.UInt32(100), MaxEjectionPercent: wrapperspb.UInt32(50),
@@ -362,7 +358,7 @@ func TestPerTryTimeoutAfterUpdate(t *testing.T) {
 		opts, attempts := stalling(2)
 		backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: b.net.Listen, Server: opts})
 		control := b.control()
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r := service(backends...)
 		plain := r.Routes
 		r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig(target, perTry("5xx"))}
 		set(t, control, r)

@@ -51,8 +51,7 @@ func withoutInterceptors(t *testing.T, bootstrap []byte, name string) *grpc.Clie
 // features of its configuration that need them, and the remedy; channels that have them, and
 // configurations that need none, log nothing.
 func TestMissingInterceptorsAreLogged(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 1)
 	full := clusters(backends, []*hcmv3.HttpFilter{httpFilter(t, "chaos-monkey", abort(codes.Aborted, 1e6))},
 		retried(limited(absent(xdstest.Route("", "a"), "nobody"), time.Minute), 1))
 	plain := clusters(backends, nil, retried(limited(xdstest.Route("", "a"), time.Minute), 1))
@@ -66,9 +65,7 @@ func TestMissingInterceptorsAreLogged(t *testing.T) {
 	for range 2 { // channels
 		cc := withoutInterceptors(t, control.Bootstrap("n"), "lacks.log.test")
 		for range 2 {
-			if _, err := call(t, cc); err != nil {
-				t.Fatal(err)
-			}
+			succeed(t, cc)
 		}
 	}
 	const what = `not_applied=HTTP filters ["chaos-monkey"]; ` +
@@ -102,8 +99,7 @@ func TestMissingInterceptorsAreLogged(t *testing.T) {
 // reported once; an HTTP filter that changes headers does not change where RPCs go,
 // and is not reported.
 func TestOrderIsLogged(t *testing.T) {
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 2)
 	r := clusters(backends, nil, header(xdstest.Route("", "a"), "x-tenant", "blue"), retried(absent(xdstest.Route("", "b"), "nobody"), 1))
 	r.Listeners[0] = xdstest.Listener("order.log.test", target)
 	set(t, control, r)
@@ -120,9 +116,7 @@ func TestOrderIsLogged(t *testing.T) {
 		return invoker(metadata.AppendToOutgoingContext(ctx, "x-tenant", "blue"), method, req, reply, cc, opts...)
 	})
 	for range 3 {
-		if _, err := call(t, open(blue)); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, open(blue))
 	}
 	logs.WantOne(t, "order.log.test", "Put integrate.DialOptions last")
 	if n := backends[0].Calls(); n != 3 {
@@ -134,9 +128,7 @@ func TestOrderIsLogged(t *testing.T) {
 	cc := withInterceptors(t, control.Bootstrap("n"), "filter.log.test")
 	before := backends[1].Calls()
 	for range 3 {
-		if _, err := call(t, cc); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc)
 		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(t.Context())
 		kit.Must(t, err)
 		if _, err := s.Header(); err != nil {
@@ -281,7 +273,7 @@ func TestUnreadResources(t *testing.T) {
 							return next(srv, spoiler{ss, &with})
 						}),
 					}})
-					set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(1)...)}))
+					set(t, control, service(b.backends(1)...))
 					cfg := b.config(control)
 					cfg.Delta = delta
 					cc := b.dial(cfg)
@@ -332,7 +324,7 @@ func TestUnreadResources(t *testing.T) {
 					if text := problems(); strings.Contains(text, tt.want) {
 						t.Errorf("after a valid response: %s", text)
 					}
-					set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b.backends(2)...)}))
+					set(t, control, service(b.backends(2)...))
 					restart(tt.bad)
 					if _, err := call(t, cc); err != nil {
 						t.Error(err)

@@ -71,8 +71,7 @@ func TestWaitReadySaysWhatIsMissing(t *testing.T) {
 // all clusters of a route. It is not counted as an RPC.
 func TestWaitReady(t *testing.T) {
 	for _, policy := range []testplane.ClusterOption{func(*clusterv3.Cluster) {}, testplane.RingHash(8, 8)} {
-		control := xdstest.New(t, xdstest.Options{})
-		backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
+		backends, control := start(t, 3)
 		backends[0].Stop()
 		cc := dial(t, control.Bootstrap("n"))
 		ready := make(chan error, 1)
@@ -121,7 +120,7 @@ func TestWaitReady(t *testing.T) {
 // are answered, so the channel is ready, and nothing is counted.
 func TestWaitReadyOfRefusals(t *testing.T) {
 	control := xdstest.New(t, xdstest.Options{})
-	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...)})
+	r := service(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...)
 	r.Clusters[0] = xdstest.Cluster(target, target, testplane.MaxRequests(0))
 	testplane.Drop(r.Endpoints[0], "all", 1e6)
 	set(t, control, r)
@@ -178,7 +177,7 @@ func TestWaitReadySurvivesIdleness(t *testing.T) {
 	go func() { ended <- integrate.WaitReady(t.Context(), cc, emptyCall) }()
 	cc.WaitForStateChange(t.Context(), connectivity.Idle)
 	cc.WaitForStateChange(t.Context(), connectivity.Connecting) // it has gone idle
-	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...)}))
+	set(t, control, service(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...))
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
@@ -200,9 +199,8 @@ func (b slowBuilder) Build(target resolver.Target, cc resolver.ClientConn, opts 
 // dialSlowly returns a function that makes a channel to the four backends of two ring_hash
 // clusters, by a slowBuilder.
 func dialSlowly(t *testing.T) func() *grpc.ClientConn {
-	backends := xdstest.NewBackends(t, 4, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
-	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	backends, control := start(t, 4)
+	r := service(backends...)
 	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.RingHash(64, 64)), xdstest.Cluster("other", target, testplane.RingHash(64, 64))}
 	r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig(target, xdstest.Route("/other/", "other"), xdstest.Route("", target))}
 	set(t, control, r)

@@ -71,8 +71,7 @@ func zonesOf(t testing.TB, cc *grpc.ClientConn) *report.ZonesStatus {
 // A fleet of clients with 50, 30 and 20 % in three zones, and as many servers in each: no
 // more than 16.7 % of the RPCs have to leave their zone for all servers to get the same.
 func TestZoneAwareRouting(t *testing.T) {
-	backends := xdstest.NewBackends(t, 6, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 6)
 	var zones []xdstest.Locality
 	zoneOf := map[string]int{}
 	for i, b := range backends {
@@ -93,9 +92,7 @@ func TestZoneAwareRouting(t *testing.T) {
 	for zone, n := range clients {
 		for range n {
 			cc := dialConfig(t, integrate.Config{Bootstrap: inZone(t, control.Bootstrap("n"), string(rune('a'+zone))), LocalCluster: "fleet", Linger: -1})
-			if _, err := call(t, cc); err != nil {
-				t.Fatal(err)
-			}
+			succeed(t, cc)
 			var z *report.ZonesStatus
 			kit.WaitFor(t, "zones in force, with all servers", func() bool {
 				z = zonesOf(t, cc)
@@ -158,8 +155,7 @@ func equalParts(zones []report.ZoneStatus) bool {
 // A channel without LocalCluster does not balance zone-aware clusters by zones, and reports that:
 // once in the log, in its status, and in explanations.
 func TestZonesNotKnown(t *testing.T) {
-	backends := xdstest.NewBackends(t, 6, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 6)
 	push := func(n int) {
 		var zones []xdstest.Locality
 		for i := range 2 {
@@ -174,9 +170,7 @@ func TestZonesNotKnown(t *testing.T) {
 	cc := dialConfig(t, integrate.Config{
 		Bootstrap: inZone(t, control.Bootstrap("n"), "a"), Linger: -1, Logger: slog.New(log),
 	})
-	if _, err := call(t, cc); err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, cc)
 	if z := zonesOf(t, cc); z == nil || z.InForce || !strings.Contains(z.Reason, "LocalCluster") {
 		t.Errorf("zones %+v", z)
 	}
@@ -189,9 +183,7 @@ func TestZonesNotKnown(t *testing.T) {
 	}
 	push(3) // the cluster changes, and the cause of the error does not
 	kit.WaitFor(t, "RPCs at all servers", func() bool {
-		if _, err := call(t, cc); err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, cc)
 		return !slices.ContainsFunc(backends, func(b *xdstest.Backend) bool { return b.Calls() == 0 })
 	})
 	counts := map[string]int{}
@@ -213,8 +205,7 @@ func TestZonesNotKnown(t *testing.T) {
 
 // The own fleet comes, changes and goes while a channel serves.
 func TestZonesFollowTheFleet(t *testing.T) {
-	backends := xdstest.NewBackends(t, 6, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+	backends, control := start(t, 6)
 	push := func(fleet ...int) {
 		r := xdstest.Service(target,
 			xdstest.Locality{Place: xdstest.Place{Zone: "a"}, Endpoints: xdstest.BackendEndpoints(backends[:3]...)},
@@ -225,9 +216,7 @@ func TestZonesFollowTheFleet(t *testing.T) {
 	}
 	push(1, 1)
 	cc := dialConfig(t, integrate.Config{Bootstrap: inZone(t, control.Bootstrap("n"), "a"), LocalCluster: "fleet", Linger: -1})
-	if _, err := call(t, cc); err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, cc)
 	share := func() string {
 		z := zonesOf(t, cc)
 		switch {
