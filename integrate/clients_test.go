@@ -315,33 +315,6 @@ func TestOtherSchemes(t *testing.T) {
 	}
 }
 
-// TestNewClientOfConfig checks that Config.NewClient applies the Config and adds the
-// interceptors: with IgnoreEndpointWeights, endpoints of unequal weights have equal shares.
-func TestNewClientOfConfig(t *testing.T) {
-	for ignore, want := range map[bool]uint64{false: 10, true: 20} {
-		inBubble(t, func(t *testing.T, b *bubble) {
-			control, backends := b.control(), b.backends(2)
-			endpoints := xdstest.BackendEndpoints(backends...)
-			endpoints[0].Weight, endpoints[1].Weight = 1, 3
-			set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: endpoints}))
-			cfg := b.config(control)
-			cfg.IgnoreEndpointWeights = ignore
-			cc := b.dial(cfg)
-			cc.Connect()
-			synctest.Wait()
-			for range 40 {
-				succeed(t, cc)
-			}
-			if n := backends[0].Calls(); n < want-1 || n > want+1 {
-				t.Errorf("IgnoreEndpointWeights %v: the endpoint of weight 1 of 4 gets %d of 40 RPCs, want %d", ignore, n, want)
-			}
-			if s := statusOf(t, cc); len(s.Unapplied) > 0 {
-				t.Errorf("not applied: %v", s.Unapplied)
-			}
-		})
-	}
-}
-
 // TestBuilderHasOneScheme: a builder of NewBuilder, which serves scheme xds, does not serve scheme
 // xdslb: an RPC fails, and the log names the remedy.
 func TestBuilderHasOneScheme(t *testing.T) {

@@ -4,25 +4,19 @@
 package integrate_test
 
 import (
-	"io"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // the codec that cutting wraps
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
-	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -63,92 +57,6 @@ func TestReportCut(t *testing.T) {
 	}
 	if err := control.Wait(ctx, func() bool { return counts().Issued == 2 && counts().InProgress == 0 }); err != nil || counts() != want {
 		t.Errorf("%+v are reported, %v, want %+v", counts(), err, want)
-	}
-}
-
-// TestReportRename: the end of an RPC that is under way when its cluster, the only
-// one that reports, changes its EDS service is reported for the service that it was
-// begun with (T-LRS-3).
-func TestReportRename(t *testing.T) {
-	backends, control := start(t, 1)
-	locality := xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}
-	serve := func(service string) {
-		r := xdstest.Service(target, locality)
-		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, service, testplane.LoadReports())}
-		r.Endpoints = []*endpointv3.ClusterLoadAssignment{xdstest.Endpoints(service, locality)}
-		set(t, control, r)
-	}
-	serve("one")
-	cc := dial(t, control.Bootstrap("n"))
-	ctx := minute(t)
-	wait := func(what string, done func(one, two xdstest.LocalityCounts) bool) {
-		t.Helper()
-		of := func(service string) xdstest.LocalityCounts {
-			c := control.Loads(target, service)
-			return c.Total
-		}
-		if err := control.Wait(ctx, func() bool { return done(of("one"), of("two")) }); err != nil {
-			t.Fatalf("%s is not reported: %+v and %+v", what, of("one"), of("two"))
-		}
-	}
-	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
-	kit.Must(t, err)
-	if _, err := stream.Header(); err != nil {
-		t.Fatal(err)
-	}
-	wait("the begin of the stream", func(one, _ xdstest.LocalityCounts) bool { return one.Issued == 1 })
-	serve("two")
-	wait("an RPC to the new service", func(_, two xdstest.LocalityCounts) bool {
-		succeed(t, cc)
-		return two.OK > 0
-	})
-	kit.Must(t, stream.CloseSend())
-	if _, err := stream.Recv(); err != io.EOF {
-		t.Fatal(err)
-	}
-	wait("the end of the stream", func(one, _ xdstest.LocalityCounts) bool {
-		return one.OK+one.Failed == one.Issued && one.InProgress == 0
-	})
-}
-
-// TestReportOfLeafThatMoves: the end of an RPC is reported though, while it is under way, the
-// aggregate that its cluster belonged to leaves the routes and the cluster itself comes.
-func TestReportOfLeafThatMoves(t *testing.T) {
-	backends, control := start(t, 1)
-	members, err := anypb.New(&aggregatev3.ClusterConfig{Clusters: []string{"a"}})
-	kit.Must(t, err)
-	all := &clusterv3.Cluster{Name: "all", ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{
-		ClusterType: &clusterv3.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: members},
-	}}
-	serve := func(cluster string) {
-		r := clusters(backends, nil, xdstest.Route("", cluster))
-		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster("a", "a", testplane.LoadReports()), all}
-		set(t, control, r)
-	}
-	serve("all")
-	cc := dial(t, control.Bootstrap("n"))
-	ctx := minute(t)
-	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
-	kit.Must(t, err)
-	if _, err := stream.Header(); err != nil {
-		t.Fatal(err)
-	}
-	serve("a")
-	kit.WaitFor(t, "the configuration without the aggregate", func() bool {
-		s, err := integrate.StatusOf(cc)
-		return err == nil && len(s.Clusters) == 1 && s.Clusters[0].Name == "a" && s.Clusters[0].State == "READY"
-	})
-	kit.Must(t, stream.CloseSend())
-	if _, err := stream.Recv(); err != io.EOF {
-		t.Fatal(err)
-	}
-	counts := func() xdstest.LocalityCounts {
-		c := control.Loads("a", "a")
-		return c.Total
-	}
-	want := xdstest.LocalityCounts{Issued: 1, OK: 1}
-	if err := control.Wait(ctx, func() bool { return counts() == want }); err != nil {
-		t.Errorf("%+v are reported, want %+v", counts(), want)
 	}
 }
 

@@ -335,20 +335,9 @@ func TestChannelsOfPolicies(t *testing.T) {
 func TestCredentialsStay(t *testing.T) {
 	backends, control := start(t, 1)
 	secured := xdstest.Service("secured", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
-	tls, err := anypb.New(&tlsv3.UpstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
-		ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
-			CaCertificateProviderInstance: &tlsv3.CertificateProviderPluginInstance{InstanceName: "default"},
-		}},
-	}})
-	kit.Must(t, err)
-	secured.Clusters[0].TransportSocket = &corev3.TransportSocket{
-		Name: "envoy.transport_sockets.tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: tls},
-	}
-	plain := service(backends...)
-	bootstrap := bytes.Replace(control.Bootstrap("n"), []byte("{"),
-		[]byte(`{"certificate_providers":{"default":{"plugin_name":"file_watcher","config":{"ca_certificate_file":"/dev/null"}}},`), 1)
-
-	for _, clusters := range []xdstest.Resources{plain, secured} {
+	upstreamTLS(t, nil)(secured.Clusters[0])
+	bootstrap := withProviders(control.Bootstrap("n"), rootsOnly)
+	for _, clusters := range []xdstest.Resources{service(backends...), secured} {
 		resources := clusters
 		resources.Listeners = []*listenerv3.Listener{xdstest.Listener(target, resources.Routes[0].GetName())}
 		set(t, control, resources)

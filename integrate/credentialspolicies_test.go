@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +25,6 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
@@ -65,8 +65,8 @@ type hidden struct {
 func onBothAddresses(cla *endpointv3.ClusterLoadAssignment) {
 	endpoints := cla.Endpoints[0].LbEndpoints
 	for i, e := range endpoints {
-		other := endpoints[(i+1)%len(endpoints)].GetEndpoint()
-		e.GetEndpoint().AdditionalAddresses = append(e.GetEndpoint().AdditionalAddresses, &endpointv3.Endpoint_AdditionalAddress{Address: proto.CloneOf(other.Address)})
+		other := endpoints[(i+1)%len(endpoints)].GetEndpoint().GetAddress().GetSocketAddress()
+		addAddress(e, netip.AddrPortFrom(netip.MustParseAddr(other.GetAddress()), uint16(other.GetPortValue())))
 	}
 	cla.Endpoints[0].LbEndpoints = endpoints[:1]
 }

@@ -6,11 +6,9 @@ package integrate_test
 import (
 	"context"
 	"fmt"
-	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,7 +18,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/leak"
@@ -54,9 +51,29 @@ func dial(t testing.TB, bootstrap []byte, opts ...grpc.DialOption) *grpc.ClientC
 // dialConfig is dial with a configuration.
 func dialConfig(t testing.TB, cfg integrate.Config, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
+	return dialTo(t, cfg, target, opts...)
+}
+
+// dialTo is dialConfig to a target. The interceptors of opts are behind those of DialOptions.
+func dialTo(t testing.TB, cfg integrate.Config, name string, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
 	ours, err := integrate.DialOptions(cfg)
 	kit.Must(t, err)
-	cc, err := grpc.NewClient("xds:///"+target, append(append(ours, grpc.WithTransportCredentials(insecure.NewCredentials())), opts...)...)
+	return closing(t, name, append(ours, opts...))
+}
+
+// dialBare returns a channel with a resolver alone, without interceptors unless opts have some.
+func dialBare(t testing.TB, bootstrap []byte, name string, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	b, err := integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1})
+	kit.Must(t, err)
+	return closing(t, name, append([]grpc.DialOption{grpc.WithResolvers(b)}, opts...))
+}
+
+// closing returns a channel that is closed at the end of the test.
+func closing(t testing.TB, name string, opts []grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	cc, err := grpc.NewClient("xds:///"+name, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)...)
 	kit.Must(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc
@@ -97,6 +114,12 @@ func start(t testing.TB, n int) ([]*xdstest.Backend, *xdstest.Server) {
 // service returns the resources of the target, with the backends in one locality.
 func service(backends ...*xdstest.Backend) xdstest.Resources {
 	return xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+}
+
+// addAddress gives an endpoint another address (A61).
+func addAddress(e *endpointv3.LbEndpoint, addr netip.AddrPort) {
+	other := xdstest.Endpoints("", xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: addr}}}).Endpoints[0].LbEndpoints[0]
+	e.GetEndpoint().AdditionalAddresses = append(e.GetEndpoint().AdditionalAddresses, &endpointv3.Endpoint_AdditionalAddress{Address: other.GetEndpoint().GetAddress()})
 }
 
 func set(t testing.TB, s *xdstest.Server, r xdstest.Resources) {
@@ -163,147 +186,6 @@ func checkNoControlPlane(t *testing.T, b *bubble) {
 	}
 }
 
-// TestSilentControlPlane: if a control plane accepts connections and sends nothing, RPCs fail with
-// an error that names it before their deadline.
-func TestSilentControlPlane(t *testing.T) {
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	kit.Must(t, err)
-	t.Cleanup(func() { _ = lis.Close() })
-	boot := fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}`, lis.Addr())
-	cc := dial(t, []byte(boot))
-	if _, err = call(t, cc); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), lis.Addr().String()) {
-		t.Errorf("RPC failed with %v, want UNAVAILABLE naming the server before its deadline", err)
-	}
-}
-
-// TestUnknownTarget: if an RPC's deadline expires before the control plane's time to send the
-// Listener, its error names the missing resource and the server.
-func TestUnknownTarget(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		control := b.control()
-		set(t, control, xdstest.Service("another target"))
-		cc := b.dial(b.config(control))
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-		stream := func() error {
-			_, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
-			return err
-		}
-		unary := func() error {
-			_, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{})
-			return err
-		}
-		for _, rpc := range []func() error{unary, stream} {
-			err := rpc()
-			if status.Code(err) != codes.DeadlineExceeded {
-				t.Errorf("RPC error %v, want DEADLINE_EXCEEDED", err)
-			}
-			for _, want := range []string{"waiting for Listener", target, control.Addr(), t.Name()} {
-				if !strings.Contains(fmt.Sprint(err), want) {
-					t.Errorf("RPC error %q lacks %q", err, want)
-				}
-			}
-		}
-	})
-}
-
-// TestRejectedUpdate: a resource that is not valid is rejected with an error
-// that names it, the field and the rule, and the last good one stays in use.
-func TestRejectedUpdate(t *testing.T) {
-	backends, control := start(t, 1)
-	good := service(backends...)
-	set(t, control, good)
-	cc := dial(t, control.Bootstrap("n"))
-	succeed(t, cc)
-	bad := service(backends...)
-	bad.Endpoints[0].Endpoints[0].LbEndpoints[0].LoadBalancingWeight = wrapperspb.UInt32(0)
-	set(t, control, bad)
-	ctx := minute(t)
-	detail, err := control.WaitNACK(ctx, xdstest.EDS)
-	kit.Must(t, err)
-	for _, want := range []string{target, "load_balancing_weight", "0"} {
-		if !strings.Contains(detail, want) {
-			t.Errorf("error_detail %q lacks %q", detail, want)
-		}
-	}
-	for range 10 {
-		if _, err := call(t, cc); err != nil {
-			t.Fatalf("RPC after a rejected update: %v", err)
-		}
-	}
-}
-
-// TestRollingRestart replaces 100 backends one after the other under load,
-// through EDS updates: no RPC fails.
-func TestRollingRestart(t *testing.T) {
-	n := 100
-	if testing.Short() {
-		n = 20
-	}
-	backends, control := start(t, n)
-	push := func() *endpointv3.ClusterLoadAssignment {
-		r := service(backends...)
-		set(t, control, r)
-		return r.Endpoints[0]
-	}
-	push()
-	cc := dial(t, control.Bootstrap("n"))
-	succeed(t, cc)
-	ctx, cancel := context.WithCancel(context.Background())
-	failures := make(chan error, 1)
-	var workers [4]atomic.Int64 // RPCs that ended
-	var wg sync.WaitGroup
-	for i := range workers {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := call(t, cc); err != nil {
-					select {
-					case failures <- err:
-					default:
-					}
-				}
-				workers[i].Add(1)
-			}
-		})
-	}
-	// twoMore waits until each worker has made an RPC from its beginning to its end.
-	twoMore := func() {
-		for i := range workers {
-			seen := workers[i].Load()
-			kit.WaitFor(t, "an RPC that ends", func() bool { return workers[i].Load() >= seen+2 })
-		}
-	}
-	for i := range backends {
-		old := backends[i]
-		backends[i] = xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
-		push()
-		kit.WaitFor(t, "an update that picks go by", func() bool {
-			x, err := integrate.Explain(ctx, cc, "/grpc.testing.TestService/UnaryCall")
-			return err == nil && !x.Pending && !strings.Contains(x.String(), old.Addr().String()) && strings.Contains(x.String(), backends[i].Addr().String())
-		})
-		// Removed endpoints get no new RPC from here on; RPCs in progress may finish.
-		twoMore()
-		calls := old.Calls()
-		twoMore()
-		if n := old.Calls() - calls; n != 0 {
-			t.Errorf("a removed backend got %d RPCs", n)
-		}
-		old.Stop()
-	}
-	cancel()
-	wg.Wait()
-	var calls int64
-	for i := range workers {
-		calls += workers[i].Load()
-	}
-	select {
-	case err := <-failures:
-		t.Errorf("an RPC failed during the rolling restart: %v", err)
-	default:
-		t.Logf("%d RPCs over %d restarts", calls, n)
-	}
-}
-
 // TestSeveralAddresses: an endpoint with additional addresses (A61) is reached
 // through any of them, is one endpoint for its weight, and keeps its connection
 // when the order of its addresses changes.
@@ -311,9 +193,7 @@ func TestSeveralAddresses(t *testing.T) {
 	backends, control := start(t, 3)
 	resources := func(first, second *xdstest.Backend) xdstest.Resources {
 		r := service(first, backends[2])
-		r.Endpoints[0].Endpoints[0].LbEndpoints[0].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{
-			Address: xdstest.Endpoints("", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(second)}).Endpoints[0].LbEndpoints[0].GetEndpoint().GetAddress(),
-		}}
+		addAddress(r.Endpoints[0].Endpoints[0].LbEndpoints[0], second.Addr())
 		return r
 	}
 	backends[0].Stop() // only the additional address answers
@@ -350,99 +230,5 @@ func TestSeveralAddresses(t *testing.T) {
 			t.Fatalf("the other address is not reached: %v", err)
 		}
 		counts[got]++
-	}
-}
-
-// TestWaitForReady: RPCs that wait for ready and were made while the control
-// plane could not be reached, or before it had the resource, all succeed once
-// the configuration arrives.
-func TestWaitForReady(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	resources := service(backends...)
-	calls := func(cc *grpc.ClientConn) (finished func()) {
-		const n = 20
-		done := make(chan error, n)
-		for range n {
-			go func() {
-				_, err := call(t, cc, grpc.WaitForReady(true))
-				done <- err
-			}()
-		}
-		return func() {
-			t.Helper()
-			for range n {
-				if err := <-done; err != nil {
-					t.Errorf("an RPC that waits for ready failed: %v", err)
-				}
-			}
-		}
-	}
-	t.Run("no control plane", func(t *testing.T) {
-		control := xdstest.New(t, xdstest.Options{})
-		set(t, control, resources)
-		control.Stop()
-		cc := dial(t, control.Bootstrap("a"))
-		finished := calls(cc)
-		if _, err := call(t, cc); err == nil { // by then they have been told to wait
-			t.Error("an RPC succeeded without a control plane")
-		}
-		kit.Must(t, control.Restart())
-		finished()
-	})
-	t.Run("no resource", func(t *testing.T) {
-		control := xdstest.New(t, xdstest.Options{})
-		cc := dial(t, control.Bootstrap("b"))
-		finished := calls(cc)
-		ctx := minute(t)
-		kit.Must(t, control.Wait(ctx, func() bool { return len(control.Stats(xdstest.LDS).Names) > 0 }))
-		set(t, control, resources)
-		finished()
-	})
-}
-
-// TestManyTargets: fifty targets of one bootstrap share one ADS stream, and one
-// copy of each resource (D4).
-func TestManyTargets(t *testing.T) {
-	backends, control := start(t, 1)
-	shared := xdstest.Service("shared", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
-	const n = 50
-	for i := range n {
-		shared.Listeners = append(shared.Listeners, xdstest.Listener(fmt.Sprintf("t%d", i), "shared"))
-	}
-	set(t, control, shared)
-	ours, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
-	kit.Must(t, err)
-	for i := range n {
-		cc, err := grpc.NewClient(fmt.Sprintf("xds:///t%d", i), append(ours, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-		kit.Must(t, err)
-		t.Cleanup(func() { _ = cc.Close() })
-		succeed(t, cc, grpc.WaitForReady(true))
-	}
-	if open, total := control.Streams(); open != 1 || total != 1 {
-		t.Errorf("%d streams open of %d, want one", open, total)
-	}
-	if names := control.Stats(xdstest.CDS).Names; len(names) != 1 {
-		t.Errorf("clusters %q are subscribed to, want one", names)
-	}
-}
-
-// TestRedial: channels that are made, used and closed leave nothing behind; the
-// package's TestMain counts the goroutines.
-func TestRedial(t *testing.T) {
-	backends, control := start(t, 2)
-	set(t, control, service(backends...))
-	n := 500
-	if testing.Short() {
-		n = 50
-	}
-	keep := dial(t, control.Bootstrap("n"))
-	succeed(t, keep, grpc.WaitForReady(true))
-	for range n {
-		cc := dial(t, control.Bootstrap("n"))
-		succeed(t, cc, grpc.WaitForReady(true))
-		kit.Must(t, cc.Close())
-	}
-	if open, total := control.Streams(); open != 1 || total != 1 {
-		t.Errorf("%d streams open of %d, want one for all channels", open, total)
 	}
 }

@@ -26,8 +26,6 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/bench/kit"
@@ -160,56 +158,6 @@ func TestExplainErrors(t *testing.T) {
 	kit.Must(t, err)
 	t.Cleanup(func() { _ = plain.Close() })
 	explain(plain, unaryCall, "neither xds nor xdslb")
-}
-
-// TestExplainWhatIfAgrees: resources of a control plane explain an RPC from a file as they
-// do from a channel that has them.
-func TestExplainWhatIfAgrees(t *testing.T) {
-	backends, control := start(t, 3)
-	r := clusters(backends[:1], nil, testplane.WeightedRoute("", testplane.Weighted{Cluster: "a", Weight: 1}, testplane.Weighted{Cluster: "many", Weight: 3}))
-	weighted := xdstest.BackendEndpoints(backends[1:]...)
-	weighted[0].Weight, weighted[1].Weight = 1, 4
-	r.Clusters = append(r.Clusters, xdstest.Cluster("many", "many"))
-	r.Endpoints = append(r.Endpoints, xdstest.Endpoints("many", xdstest.Locality{Endpoints: weighted}))
-	set(t, control, r)
-	live := possible(settled(t, t.Context(), dial(t, control.Bootstrap("n"))))
-	file := whatIf(t, r)
-	x, err := integrate.ExplainWhatIf(t.Context(), file)
-	kit.Must(t, err)
-	supposed := possible(x)
-	for a, want := range live {
-		if math.Abs(supposed[a]-want) > 1e-9 {
-			t.Errorf("%s gets %v of RPCs by the file, and %v by the channel", a, supposed[a], want)
-		}
-	}
-	file.States = map[netip.AddrPort]connectivity.State{backends[2].Addr(): connectivity.TransientFailure}
-	if x, err = integrate.ExplainWhatIf(t.Context(), file); err != nil || math.Abs(possible(x)[backends[1].Addr().String()]-.75) > 1e-9 {
-		t.Errorf("with one failed: %v\n%v", err, x)
-	}
-}
-
-// whatIf returns a WhatIf with the resources.
-func whatIf(t *testing.T, r xdstest.Resources) integrate.WhatIf {
-	t.Helper()
-	var doc []byte
-	add := func(m proto.Message) {
-		js, err := protojson.Marshal(anyOf(t, m))
-		kit.Must(t, err)
-		doc = append(append(doc, js...), '\n')
-	}
-	for _, m := range r.Listeners {
-		add(m)
-	}
-	for _, m := range r.Routes {
-		add(m)
-	}
-	for _, m := range r.Clusters {
-		add(m)
-	}
-	for _, m := range r.Endpoints {
-		add(m)
-	}
-	return integrate.WhatIf{Target: "xds:///" + target, Method: unaryCall, Resources: doc}
 }
 
 // An address that refuses connections.

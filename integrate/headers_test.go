@@ -234,25 +234,6 @@ func TestRequestHeadersAndPicks(t *testing.T) {
 	})
 }
 
-// TestRequestHeadersWithoutInterceptors: a channel without interceptors reports that it does not
-// change headers.
-func TestRequestHeadersWithoutInterceptors(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		backends, control := b.backends(1), b.control()
-		r := service(backends...)
-		route := xdstest.Route("", target)
-		route.RequestHeadersToAdd = []*corev3.HeaderValueOption{setHeader("x-set", "route")}
-		r.Routes[0] = xdstest.RouteConfig(target, route)
-		set(t, control, r)
-		cc := b.dialBare(b.config(control))
-		succeed(t, cc, grpc.WaitForReady(true))
-		s, err := integrate.StatusOf(cc)
-		if err != nil || !slices.ContainsFunc(s.Unapplied, func(u string) bool { return strings.Contains(u, "changes of request headers, by 1 of the routes") }) {
-			t.Errorf("unapplied settings are %q (%v), want the changes of request headers", s.Unapplied, err)
-		}
-	})
-}
-
 // tellAuthority has a backend send the authority of each RPC back.
 func tellAuthority(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	md, _ := metadata.FromIncomingContext(ctx)

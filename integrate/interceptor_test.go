@@ -10,11 +10,9 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 	"weak"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -28,7 +26,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
@@ -57,55 +54,13 @@ func abort(code codes.Code, perMillion uint32) *faultv3.HTTPFault {
 	}}
 }
 
-// abortingService is a service whose listener aborts all RPCs with a code.
-func abortingService(t testing.TB, code codes.Code) *xdstest.Server {
-	backends, control := start(t, 1)
-	r := service(backends...)
-	r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "fault", abort(code, 1e6)))
-	set(t, control, r)
-	return control
-}
-
 // byHand are interceptors that were put together by the caller.
 var byHand = []grpc.DialOption{grpc.WithChainUnaryInterceptor(integrate.UnaryInterceptor), grpc.WithChainStreamInterceptor(integrate.StreamInterceptor)}
 
-// dialByHand returns a channel with a resolver and interceptors that were put
-// together by the caller.
-func dialByHand(t testing.TB, bootstrap []byte, opts ...grpc.DialOption) *grpc.ClientConn {
+// dialByHand returns a channel with a resolver and interceptors that were put together by the caller.
+func dialByHand(t testing.TB, bootstrap []byte) *grpc.ClientConn {
 	t.Helper()
-	b, err := integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1})
-	kit.Must(t, err)
-	cc, err := grpc.NewClient("xds:///"+target, slices.Concat(opts, byHand, []grpc.DialOption{grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials())})...)
-	kit.Must(t, err)
-	t.Cleanup(func() { _ = cc.Close() })
-	return cc
-}
-
-// TestInterceptorsOfTwoChannels: the interceptors of two channels with the same
-// target, but different control planes, each find their own channel's filters.
-func TestInterceptorsOfTwoChannels(t *testing.T) {
-	first := dialByHand(t, abortingService(t, codes.DataLoss).Bootstrap("a"))
-	second := dialByHand(t, abortingService(t, codes.Aborted).Bootstrap("b"))
-	for range 3 {
-		if _, err := call(t, first); status.Code(err) != codes.DataLoss {
-			t.Errorf("RPC of the first channel: %v, want DATA_LOSS", err)
-		}
-		if _, err := call(t, second); status.Code(err) != codes.Aborted {
-			t.Errorf("RPC of the second channel: %v, want ABORTED", err)
-		}
-	}
-}
-
-// TestInterceptorsAfterIdle: a channel that comes back from idle mode has a new
-// resolver, and its first RPC already has the filters.
-func TestInterceptorsAfterIdle(t *testing.T) {
-	cc := dialByHand(t, abortingService(t, codes.DataLoss).Bootstrap("n"), grpc.WithIdleTimeout(50*time.Millisecond))
-	for range 3 {
-		if _, err := call(t, cc); status.Code(err) != codes.DataLoss {
-			t.Fatalf("RPC: %v, want DATA_LOSS", err)
-		}
-		awaitIdle(t, cc)
-	}
+	return dialBare(t, bootstrap, target, byHand...)
 }
 
 // TestInterceptorsOfOtherChannels: RPCs of a channel with another resolver pass,
@@ -331,7 +286,7 @@ func TestRouteOfLinkPath(t *testing.T) {
 	}
 	r.Routes[0] = xdstest.RouteConfig(target, exact, all)
 	set(t, control, r)
-	for way, cc := range map[string]*grpc.ClientConn{"DialOptions": dial(t, control.Bootstrap("a")), "NewBuilder": withoutInterceptors(t, control.Bootstrap("b"), target)} {
+	for way, cc := range map[string]*grpc.ClientConn{"DialOptions": dial(t, control.Bootstrap("a")), "NewBuilder": dialBare(t, control.Bootstrap("b"), target)} {
 		_, _ = call(t, cc) // the first RPC of a channel without interceptors may precede the routes
 		for range 2 {
 			if _, err := call(t, cc, grpc.WaitForReady(true)); status.Code(err) != codes.DeadlineExceeded {
@@ -340,99 +295,4 @@ func TestRouteOfLinkPath(t *testing.T) {
 			_ = statusOf(t, cc)
 		}
 	}
-}
-
-// retriedByUs are services whose streams are retried by interceptors: because of their
-// route, and because of their cluster, which allows one retry at a time.
-func retriedByUs(backends []*xdstest.Backend) map[string]xdstest.Resources {
-	byHeader := clusters(backends, nil, retried(absent(xdstest.Route("", "a"), "nobody"), 2))
-	limited := clusters(backends, nil, retried(xdstest.Route("", "a"), 2))
-	limited.Clusters[0].CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRetries: wrapperspb.UInt32(1)}}}
-	return map[string]xdstest.Resources{"route by header": byHeader, "cluster with max_retries": limited}
-}
-
-// TestHeaderWhileReceiving: Header returns when the server has sent headers, while another
-// goroutine waits for a message that the server does not send before it has got one.
-func TestHeaderWhileReceiving(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		backends, control := b.backends(1), b.control()
-		for name, r := range retriedByUs(backends) {
-			set(t, control, r)
-			cc := b.dial(b.config(control))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
-			kit.Must(t, err)
-			got := make(chan error, 1)
-			go func() {
-				_, err := s.Recv()
-				got <- err
-			}()
-			synctest.Wait() // for Recv to wait
-			begin := time.Now()
-			header, err := s.Header()
-			if took := time.Since(begin); took > 0 || err != nil || len(header.Get("xdstest-backend")) == 0 {
-				t.Errorf("%s: Header returns %v and %v after %v, want the backend's headers at once", name, header, err, took)
-			}
-			if err := s.Send(&testgrpc.StreamingOutputCallRequest{}); err != nil {
-				t.Errorf("%s: Send: %v", name, err)
-			}
-			if err := <-got; err != nil {
-				t.Errorf("%s: Recv: %v", name, err)
-			}
-			cancel()
-			_ = cc.Close()
-		}
-	})
-}
-
-// TestCloseEndsAbandonedStream: a stream without headers that the application does not read ends
-// with its channel, at its first attempt and at a retry, whose place in the cluster's max_retries
-// another channel can have then.
-func TestCloseEndsAbandonedStream(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		backends, control := b.backends(1), b.control()
-		for name, r := range retriedByUs(backends) {
-			for _, retry := range []bool{false, true} {
-				set(t, control, r)
-				cc, other := b.dial(b.config(control)), b.dial(b.config(control))
-				for _, cc := range []*grpc.ClientConn{cc, other} {
-					succeed(t, cc, grpc.WaitForReady(true))
-				}
-				ended := make(chan error, 2)
-				if retry {
-					backends[0].Fail(codes.Unavailable)
-				} else {
-					backends[0].SetDelay(time.Hour)
-				}
-				s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(t.Context(), grpc.OnFinish(func(err error) { ended <- err }))
-				kit.Must(t, err)
-				if retry {
-					synctest.Wait()
-					backends[0].Fail(codes.OK)
-					backends[0].SetDelay(time.Hour)
-					kit.Must(t, s.Send(&testgrpc.StreamingOutputCallRequest{}))
-				}
-				synctest.Wait()
-				_ = cc.Close()
-				synctest.Wait()
-				select {
-				case err := <-ended:
-					if status.Code(err) != codes.Canceled {
-						t.Errorf("%s, retry %t: OnFinish is called with %v, want CANCELED", name, retry, err)
-					}
-				default:
-					t.Errorf("%s, retry %t: OnFinish is not called after Close", name, retry)
-				}
-				backends[0].SetDelay(0)
-				backends[0].Fail(codes.Unavailable)
-				before := backends[0].Calls()
-				_, _ = call(t, other)
-				if n := backends[0].Calls() - before; n != 3 {
-					t.Errorf("%s, retry %t: %d attempts at an RPC of another channel, want 3", name, retry, n)
-				}
-				backends[0].Fail(codes.OK)
-				_ = other.Close()
-			}
-		}
-	})
 }

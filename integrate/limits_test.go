@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -205,22 +204,18 @@ const (
 // runOverload sends half of the capacity of two servers, then twice their capacity for 10 s, and
 // half again.
 func runOverload(t *testing.T, change func(*xdstest.Resources)) (out overload) {
-	synctest.Test(t, func(t *testing.T) {
-		net := xdstest.NewNetwork()
-		var endpoints []xdstest.Endpoint
+	inBubble(t, func(t *testing.T, b *bubble) {
+		var backends []*xdstest.Backend
 		for range 2 {
-			b := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: net.Listen, Server: []grpc.ServerOption{
+			backends = append(backends, xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: b.net.Listen, Server: []grpc.ServerOption{
 				grpc.UnaryInterceptor(new(queue).serve(2 * time.Second / overloadCapacity)),
-			}})
-			endpoints = append(endpoints, xdstest.BackendEndpoints(b...)...)
+			}})...)
 		}
-		control := xdstest.New(t, xdstest.Options{Listen: net.Listen})
-		r := xdstest.Service(target, xdstest.Locality{Endpoints: endpoints})
-		cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.Dialer("control"))}}
+		control := b.control()
+		r := service(backends...)
 		change(&r)
 		set(t, control, r)
-		cc, err := cfg.NewClient("xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.Dialer("client")))
-		kit.Must(t, err)
+		cc := b.dial(b.config(control))
 		client := testgrpc.NewTestServiceClient(cc)
 		if _, err := client.EmptyCall(t.Context(), &testgrpc.Empty{}, grpc.WaitForReady(true)); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,6 @@ import (
 	orcaservice "github.com/cncf/xds/go/xds/service/orca/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -144,9 +143,7 @@ func checkClientWRR(t *testing.T, b *bubble, outOfBand bool) {
 	gone.Stop()
 	endpoints[2] = xdstest.Endpoint{Addr: gone.Addr()}
 	r := xdstest.Service(target, xdstest.Locality{Endpoints: endpoints})
-	r.Endpoints[0].Endpoints[0].LbEndpoints[2].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{
-		Address: xdstest.Endpoints("", xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: reporters[2].addr}}}).Endpoints[0].LbEndpoints[0].GetEndpoint().GetAddress(),
-	}}
+	addAddress(r.Endpoints[0].Endpoints[0].LbEndpoints[2], reporters[2].addr)
 	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, withWRR(t, outOfBand))}
 	control := b.control()
 	set(t, control, r)
@@ -204,26 +201,26 @@ func peakEWMA(c *clusterv3.Cluster) {
 	}}}
 }
 
-// TestLeastLatency: a backend that is slow gets few of the RPCs, in whichever way the policy is
-// configured.
-func TestLeastLatency(t *testing.T) {
-	for name, dial := range map[string]func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend){
-		"TypedStruct": func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend) {
-			return withPolicy(t, b, testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": "5s"})))
-		},
-		"PeakEwma": func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend) {
-			return withPolicy(t, b, peakEWMA)
-		},
-		"standalone": func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend) {
-			backends := b.backends(4)
-			cc, _ := dialStandalone(t, b.net.Dialer("client"), `{"xdslb_least_latency": {}}`, backends)
-			connected(t, cc, backends)
-			return cc, backends
-		},
+// TestSlowGetsFew: a backend that is slow gets few of the RPCs under least request (A48) and least latency, in whichever
+// way the policy is configured.
+func TestSlowGetsFew(t *testing.T) {
+	for name, policy := range map[string]any{ // a cluster's, or that of a channel without xDS
+		"least request":             testplane.LeastRequest(2),
+		"least request, standalone": `{"xdslb_least_request": {"choiceCount": 4}}`,
+		"least latency":             testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": "5s"})),
+		"PeakEwma":                  testplane.ClusterOption(peakEWMA),
+		"least latency, standalone": `{"xdslb_least_latency": {}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bubble) {
-				cc, backends := dial(t, b)
+				if option, ok := policy.(testplane.ClusterOption); ok {
+					cc, backends := withPolicy(t, b, option)
+					checkSlowGetsFew(t, cc, backends)
+					return
+				}
+				backends := b.backends(4)
+				cc, _ := dialStandalone(t, b.net.Dialer("client"), policy.(string), backends)
+				connected(t, cc, backends)
 				checkSlowGetsFew(t, cc, backends)
 			})
 		})
@@ -262,37 +259,6 @@ func TestPushbackSteers(t *testing.T) {
 		run(2000)
 		if n := run(400); n < 50 {
 			t.Errorf("it gets %d of 400 RPCs afterwards, want about 100", n)
-		}
-	})
-}
-
-// TestRetryAvoidsPushback: a retry, which avoids the endpoints of earlier attempts, does not go to one whose
-// server pushes back.
-func TestRetryAvoidsPushback(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		backends, control := b.backends(3), b.control()
-		r := service(backends...)
-		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, nil)))}
-		r.Routes[0] = xdstest.RouteConfig(target, retried(xdstest.Route("", target), 3))
-		set(t, control, r)
-		cc := b.dial(b.config(control))
-		connected(t, cc, backends)
-		backends[0].Fail(codes.ResourceExhausted)
-		for before := backends[0].Calls(); backends[0].Calls() == before; time.Sleep(10 * time.Millisecond) {
-			_, _ = call(t, cc)
-		}
-		before := backends[0].Calls()
-		backends[1].Fail(codes.Unavailable)
-		backends[2].Fail(codes.Unavailable)
-		for range 10 {
-			time.Sleep(10 * time.Millisecond)
-			_, _ = call(t, cc)
-		}
-		if n := backends[0].Calls() - before; n > 0 {
-			t.Errorf("the backend that pushed back gets %d attempts of the RPCs that fail elsewhere, want none", n)
-		}
-		if n := backends[1].Calls() + backends[2].Calls(); n < 40 {
-			t.Errorf("the others get %d attempts, want at least 40", n)
 		}
 	})
 }
@@ -447,32 +413,11 @@ func neverTheBad(t *testing.T, cc *grpc.ClientConn, list []*loaded) {
 	}
 }
 
-// TestSynchronousLost: an RPC waits for no more than it has to.
-func TestSynchronousLost(t *testing.T) {
-	list, control := synchronousFleet(t)
-	cc := dial(t, control.Bootstrap("n"))
-	allReady(t, cc, list)
-	if err := func() error {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		_, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{})
-		return err
-	}(); err == nil {
-		t.Error("an RPC that was cancelled succeeded")
-	}
-	for _, l := range list {
-		l.report.Store(&proberpc.Report{GoingAway: true})
-	}
-	for range 50 { // all are going away, and still better than nothing
-		succeed(t, cc)
-	}
-}
-
 // TestSynchronousWithoutInterceptors: RPCs use the results of earlier probes, which is logged, and in
 // the status. Streams do so on any channel.
 func TestSynchronousWithoutInterceptors(t *testing.T) {
 	list, control := synchronousFleet(t)
-	cc := withoutInterceptors(t, control.Bootstrap("n"), target)
+	cc := dialBare(t, control.Bootstrap("n"), target)
 	allReady(t, cc, list)
 	const want = "probes for each RPC: xdslb_prequal uses the results of earlier probes"
 	kit.WaitFor(t, "the note in the status", func() bool { return slices.Contains(statusOf(t, cc).Unapplied, want) }) // the link hears of it a moment later than picks

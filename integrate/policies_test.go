@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -89,14 +88,6 @@ func wantRing(t *testing.T, cc *grpc.ClientConn, keys, addrs []string) {
 	}
 }
 
-// TestLeastRequest: a backend that is slow gets few of the RPCs (A48).
-func TestLeastRequest(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		cc, backends := withPolicy(t, b, testplane.LeastRequest(2))
-		checkSlowGetsFew(t, cc, backends)
-	})
-}
-
 // checkSlowGetsFew checks that of four backends of a bubble one that is slow gets few of the RPCs.
 func checkSlowGetsFew(t *testing.T, cc *grpc.ClientConn, backends []*xdstest.Backend) {
 	t.Helper()
@@ -126,43 +117,6 @@ func checkSlowGetsFew(t *testing.T, cc *grpc.ClientConn, backends []*xdstest.Bac
 	} else {
 		t.Logf("the slow one got %d of %d RPCs", n, workers*each)
 	}
-}
-
-// TestLeastRequestShare: of 20 backends one becomes 50 ms slower, and gets few of the RPCs from
-// then on. Without an RPC in flight it is as good as any, so that one of 20 RPCs is sent to it, and
-// next to none of the following RPCs for 50 ms: of 1500 RPCs in a second 1.05 %.
-func TestLeastRequestShare(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		backends, control := b.backends(20), b.control()
-		r := service(backends...)
-		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, testplane.LeastRequest(2))}
-		set(t, control, r)
-		for _, b := range backends {
-			b.SetDelay(time.Millisecond)
-		}
-		keepCalling(t, b.dial(b.config(control)), 4)
-		counts := func() (slow, all, least uint64) {
-			least = math.MaxUint64
-			for _, b := range backends {
-				n := b.Calls()
-				all, least = all+n, min(least, n)
-			}
-			return backends[0].Calls(), all, least
-		}
-		kit.WaitFor(t, "RPCs at all backends", func() bool {
-			_, _, least := counts()
-			return least > 10
-		})
-		slow, all, _ := counts()
-		backends[0].SetDelay(51 * time.Millisecond)
-		time.Sleep(5 * time.Second)
-		slower, more, _ := counts()
-		share := float64(slower-slow) / float64(more-all)
-		t.Logf("%d of %d RPCs, %.2f %%", slower-slow, more-all, 100*share)
-		if share > 0.025 {
-			t.Errorf("the slow one of 20 backends gets %.2f %% of RPCs, want at most 2.5 %%", 100*share)
-		}
-	})
 }
 
 // offering serves backends, a locality for each, and lists policies.

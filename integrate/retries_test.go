@@ -9,7 +9,6 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -20,7 +19,6 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -182,20 +180,6 @@ func TestHedgedRPC(t *testing.T) {
 	}
 }
 
-// TestHedgedFailure: an RPC whose attempts fail is retried as without hedging.
-func TestHedgedFailure(t *testing.T) {
-	route := retried(xdstest.Route("", "a"), 2)
-	route.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(time.Hour)
-	route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
-	cc, seen := failingService(t, route)
-	if _, err := call(t, cc); status.Code(err) != codes.Unavailable {
-		t.Errorf("an RPC to a backend that fails: %v", err)
-	}
-	if n := len(seen.take()); n != 3 {
-		t.Errorf("%d attempts, want 3", n)
-	}
-}
-
 // TestHedgedLosers: attempts that are canceled because another one was faster are reported as
 // issued, and neither as successes nor as failures; no endpoint is ejected for them, and least
 // latency avoids the slow endpoint all the same. That holds for every picker.
@@ -205,15 +189,10 @@ func TestHedgedLosers(t *testing.T) {
 		"least latency": {testplane.Policies(testplane.TypedStruct("xdslb_least_latency", nil))},
 		"custom":        {testplane.Policies(testplane.WrrLocality(testplane.TypedStruct(customPolicy, nil)))},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			net := xdstest.NewNetwork()
-			backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{Listen: net.Listen})
-			control := xdstest.New(t, xdstest.Options{Listen: net.Listen})
-			route := retried(xdstest.Route("", target), 1)
-			route.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(100 * time.Millisecond)
-			route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
+		inBubble(t, func(t *testing.T, b *bubble) {
+			backends, control := b.backends(2), b.control()
 			r := service(backends...)
-			r.Routes[0] = xdstest.RouteConfig(target, route)
+			r.Routes[0] = xdstest.RouteConfig(target, hedged(xdstest.Route("", target), 100*time.Millisecond))
 			r.Clusters[0] = xdstest.Cluster(target, target, append(policy, testplane.LoadReports())...)
 			r.Clusters[0].OutlierDetection = &clusterv3.OutlierDetection{
 				Interval: durationpb.New(time.Second), MaxEjectionPercent: wrapperspb.UInt32(100),
@@ -222,15 +201,10 @@ func TestHedgedLosers(t *testing.T) {
 			}
 			set(t, control, r)
 			metrics := &kit.Recorder{}
-			cc, err := integrate.Config{
-				Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Idempotent: func(string) bool { return true },
-				ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.Dialer("control"))},
-			}.NewClient("xds:///"+target, grpc.WithStatsHandler(metrics), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.Dialer("client")))
-			kit.Must(t, err)
-			t.Cleanup(func() {
-				_ = cc.Close()
-				time.Sleep(time.Minute) // for RPCs that the backend still has
-			})
+			cfg := b.config(control)
+			cfg.Idempotent = func(string) bool { return true }
+			t.Cleanup(func() { time.Sleep(time.Minute) }) // for RPCs that the backend still has when the channel is closed
+			cc := b.dial(cfg, grpc.WithStatsHandler(metrics))
 			for _, b := range backends {
 				b.SetDelay(time.Millisecond) // latencies of 0 differ by any factor
 			}

@@ -6,7 +6,6 @@ package integrate_test
 import (
 	"context"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
@@ -23,14 +21,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/bench/testplane"
-	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -57,68 +53,6 @@ func retried(r *routev3.Route, n uint32) *routev3.Route {
 	return r
 }
 
-// TestHeaderOfApplication: an RPC takes the route of the headers that it is sent
-// with, also if an interceptor of the application adds one, wherever that
-// interceptor is, and whatever the other routes say of their RPCs (D13).
-func TestHeaderOfApplication(t *testing.T) {
-	tag := func(ctx context.Context) context.Context {
-		return metadata.AppendToOutgoingContext(ctx, "x-tenant", "canary")
-	}
-	unary := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		return invoker(tag(ctx), method, req, reply, cc, opts...)
-	}
-	stream := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		return streamer(tag(ctx), desc, cc, method, opts...)
-	}
-	chained := []grpc.DialOption{grpc.WithChainUnaryInterceptor(unary), grpc.WithChainStreamInterceptor(stream)}
-	single := []grpc.DialOption{grpc.WithUnaryInterceptor(unary), grpc.WithStreamInterceptor(stream)}
-	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
-	ways := map[string]func(cfg integrate.Config) (*grpc.ClientConn, error){
-		"NewClient, chained": func(cfg integrate.Config) (*grpc.ClientConn, error) {
-			return cfg.NewClient("xds:///"+target, append(chained, creds)...)
-		},
-		"NewClient, single": func(cfg integrate.Config) (*grpc.ClientConn, error) {
-			return cfg.NewClient("xdslb:///"+target, append(single, creds)...)
-		},
-		"DialOptions last": func(cfg integrate.Config) (*grpc.ClientConn, error) {
-			ours, err := integrate.DialOptions(cfg)
-			if err != nil {
-				return nil, err
-			}
-			return grpc.NewClient("xds:///"+target, slices.Concat([]grpc.DialOption{creds}, chained, ours)...)
-		},
-		"DialOptions first": func(cfg integrate.Config) (*grpc.ClientConn, error) {
-			ours, err := integrate.DialOptions(cfg)
-			if err != nil {
-				return nil, err
-			}
-			return grpc.NewClient("xds:///"+target, slices.Concat(ours, chained, []grpc.DialOption{creds})...)
-		},
-	}
-	for name, open := range ways {
-		t.Run(name, func(t *testing.T) {
-			backends, control := start(t, 2)
-			set(t, control, clusters(backends, nil,
-				header(xdstest.Route("", "a"), "x-tenant", "canary"), retried(absent(xdstest.Route("", "b"), "nobody"), 1)))
-			cc, err := open(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
-			kit.Must(t, err)
-			t.Cleanup(func() { _ = cc.Close() })
-			ctx := minute(t)
-			for range 4 {
-				succeed(t, cc)
-				s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
-				kit.Must(t, err)
-				if _, err := s.Header(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if a, b := backends[0].Calls(), backends[1].Calls(); a != 8 || b != 0 {
-				t.Errorf("of 8 RPCs with x-tenant: canary, the canary got %d and the others' backend %d, want 8 and 0", a, b)
-			}
-		})
-	}
-}
-
 // TestNestedRPC: an RPC that an interceptor makes with the context of the RPC it is
 // called for takes its own route, on the same channel and on another one.
 func TestNestedRPC(t *testing.T) {
@@ -143,71 +77,12 @@ func TestNestedRPC(t *testing.T) {
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
 	cc := dial(t, control.Bootstrap("n"), grpc.WithChainUnaryInterceptor(token)) // behind ours
-	b, err := integrate.NewBuilder(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
-	kit.Must(t, err)
-	other, err = grpc.NewClient("xds:///"+target, grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	kit.Must(t, err)
-	t.Cleanup(func() { _ = other.Close() })
+	other = dialBare(t, control.Bootstrap("n"), target)
 	for range 5 {
 		succeed(t, cc)
 	}
 	if a, b, c := backends[0].Calls(), backends[1].Calls(), backends[2].Calls(); a != 5 || b != 10 || c != 5 {
 		t.Errorf("the backend of UnaryCall got %d RPCs, that of EmptyCall %d, and that of UnaryCall with a header %d; want 5, 10 and 5", a, b, c)
-	}
-}
-
-// attempts is a server's interceptor that records the attempts of RPCs.
-type attempts struct {
-	mu       sync.Mutex
-	previous [][]string // values of grpc-previous-rpc-attempts
-}
-
-func (a *attempts) intercept(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	a.mu.Lock()
-	a.previous = append(a.previous, metadata.ValueFromIncomingContext(ctx, "grpc-previous-rpc-attempts"))
-	n := len(a.previous)
-	a.mu.Unlock()
-	_ = grpc.SetTrailer(ctx, metadata.Pairs("attempt", string(rune('0'+n))))
-	return handler(ctx, req)
-}
-
-// take returns the attempts since its last call.
-func (a *attempts) take() [][]string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	previous := a.previous
-	a.previous = nil
-	return previous
-}
-
-// failingService has one backend that fails RPCs with UNAVAILABLE, and these
-// routes.
-func failingService(t *testing.T, routes ...*routev3.Route) (*grpc.ClientConn, *attempts) {
-	seen := new(attempts)
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Server: []grpc.ServerOption{grpc.UnaryInterceptor(seen.intercept)}})
-	control := xdstest.New(t, xdstest.Options{})
-	set(t, control, clusters(backends, nil, routes...))
-	cc := dial(t, control.Bootstrap(t.Name()))
-	succeed(t, cc)
-	backends[0].Fail(codes.Unavailable)
-	seen.take()
-	return cc, seen
-}
-
-// TestRetriesAreSeen: servers can tell retries of ours, as they can gRPC's (A6).
-func TestRetriesAreSeen(t *testing.T) {
-	for name, route := range map[string]*routev3.Route{
-		"by gRPC":        retried(xdstest.Route("", "a"), 2),
-		"by interceptor": retried(absent(xdstest.Route("", "a"), "nobody"), 2),
-	} {
-		t.Run(name, func(t *testing.T) {
-			cc, seen := failingService(t, route)
-			_, _ = call(t, cc)
-			got := seen.take()
-			if want := [][]string{nil, {"1"}, {"2"}}; !slices.EqualFunc(got, want, slices.Equal) {
-				t.Errorf("the attempts have grpc-previous-rpc-attempts %q, want %q", got, want)
-			}
-		})
 	}
 }
 
@@ -232,10 +107,15 @@ func TestRetriesDoNotMultiply(t *testing.T) {
 		"part of a name":     xdstest.Route("/grpc.", "a"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			cc, seen := failingService(t, retried(first, 2), retried(xdstest.Route("", "a"), 2))
+			backends, control := start(t, 1)
+			set(t, control, clusters(backends, nil, retried(first, 2), retried(xdstest.Route("", "a"), 2)))
+			cc := dial(t, control.Bootstrap(t.Name()))
+			succeed(t, cc)
+			backends[0].Fail(codes.Unavailable)
 			for range 10 {
+				before := backends[0].Calls()
 				_, _ = call(t, cc)
-				if n := len(seen.take()); n != 3 {
+				if n := backends[0].Calls() - before; n != 3 {
 					t.Fatalf("the backend got %d attempts, want 3", n)
 				}
 			}
@@ -246,61 +126,6 @@ func TestRetriesDoNotMultiply(t *testing.T) {
 // fractionOf is a condition that so many of 100 RPCs meet.
 func fractionOf(percent uint32) *corev3.RuntimeFractionalPercent {
 	return &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: percent}}
-}
-
-// TestRetriedRPCIsOne: whatever attempts an RPC takes, its options see one RPC: the
-// end once, and headers, trailers and peer of the last attempt.
-func TestRetriedRPCIsOne(t *testing.T) {
-	for name, route := range map[string]*routev3.Route{
-		"by gRPC":        retried(xdstest.Route("", "a"), 2),
-		"by interceptor": retried(absent(xdstest.Route("", "a"), "nobody"), 2),
-	} {
-		t.Run(name, func(t *testing.T) {
-			cc, seen := failingService(t, route)
-			var ends int
-			var end error
-			var trailer metadata.MD
-			var from peer.Peer
-			_, err := call(t, cc, grpc.OnFinish(func(err error) { ends++; end = err }), grpc.Trailer(&trailer), grpc.Peer(&from))
-			if n := len(seen.take()); n != 3 {
-				t.Errorf("%d attempts, want 3", n)
-			}
-			if ends != 1 || end != err {
-				t.Errorf("OnFinish was called %d times, last with %v; want once, with %v", ends, end, err)
-			}
-			if got := trailer.Get("attempt"); !slices.Equal(got, []string{"3"}) {
-				t.Errorf("trailer %q, want that of attempt 3", got)
-			}
-			if from.Addr == nil {
-				t.Error("no peer")
-			}
-		})
-	}
-}
-
-// TestAbortedRPCEnds: RPCs that a filter ends before gRPC knows of them tell OnFinish,
-// once. A unary RPC cannot end with OK and without a response.
-func TestAbortedRPCEnds(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	for _, code := range []codes.Code{codes.OK, codes.Aborted} {
-		control := xdstest.New(t, xdstest.Options{})
-		set(t, control, clusters(backends, []*hcmv3.HttpFilter{httpFilter(t, "fault", abort(code, 1e6))}, xdstest.Route("", "a")))
-		cc := dial(t, control.Bootstrap("n"))
-		var ends []codes.Code
-		finished := grpc.OnFinish(func(err error) { ends = append(ends, status.Code(err)) })
-		want := code
-		if code == codes.OK {
-			want = codes.Internal
-		}
-		if _, err := call(t, cc, finished); status.Code(err) != want || !slices.Equal(ends, []codes.Code{want}) {
-			t.Errorf("a unary RPC ends with %v, and OnFinish got %v; want %v, once", err, ends, want)
-		}
-		ends = nil
-		_, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(t.Context(), finished)
-		if status.Code(err) != code || !slices.Equal(ends, []codes.Code{code}) {
-			t.Errorf("a stream ends with %v, and OnFinish got %v; want %v, once", err, ends, code)
-		}
-	}
 }
 
 // TestRefusalsAreFinal: an RPC that is dropped (T-DROP-3) or refused by the circuit

@@ -138,33 +138,6 @@ func TestSessionAffinity(t *testing.T) {
 	}
 }
 
-// TestSessionsSpread checks that RPCs within sessions take no positions in the EDF order in which
-// new sessions begin, with load reports.
-func TestSessionsSpread(t *testing.T) {
-	backends, control := start(t, 2)
-	r := statefulService(t, false, backends)
-	r.Clusters[0] = xdstest.Cluster(target, target, testplane.LoadReports())
-	set(t, control, r)
-	cc := dial(t, control.Bootstrap("n"))
-	for seen := map[string]bool{}; len(seen) < 2; { // both are READY
-		backend, _ := inSession(t, cc, "")
-		seen[backend] = true
-	}
-	got := map[string]int{}
-	for range 100 {
-		backend, cookie := inSession(t, cc, "")
-		got[backend]++
-		if again, _ := inSession(t, cc, cookie); again != backend {
-			t.Fatalf("an RPC of the session with %s went to %s", backend, again)
-		}
-	}
-	for backend, n := range got {
-		if n != 50 {
-			t.Errorf("%s got %d of 100 sessions, want 50", backend, n)
-		}
-	}
-}
-
 // TestSessionDraining: an endpoint that drains gets only RPCs of its sessions, and only if
 // override_host_status includes DRAINING; otherwise they get another endpoint and its cookie. So
 // they do when it is removed (A55, A27-CLA-8).
@@ -239,31 +212,6 @@ func TestSessionRoutes(t *testing.T) {
 	}
 }
 
-// TestSessionLastDraining: a session keeps to its endpoint while that drains, also when no
-// other endpoint can be reached (A55).
-func TestSessionLastDraining(t *testing.T) {
-	backends, control := start(t, 2)
-	set(t, control, statefulService(t, true, backends))
-	cc := dial(t, control.Bootstrap("n"))
-	first := backends[0].Addr().String()
-	var cookie string
-	kit.WaitFor(t, "a session at the first backend", func() bool {
-		backend, next := inSession(t, cc, "")
-		cookie = next
-		return backend == first
-	})
-	set(t, control, statefulService(t, true, backends, 0))
-	kit.WaitFor(t, "the draining endpoint", func() bool { return drains(t, cc) })
-	backends[1].Stop()
-	kit.WaitFor(t, "an RPC to fail", func() bool {
-		_, err := call(t, cc)
-		return err != nil
-	})
-	if backend, _ := inSession(t, cc, cookie); backend != first {
-		t.Errorf("the session went to %s, want %s, which drains", backend, first)
-	}
-}
-
 // drains reports whether picks go by a configuration in which an endpoint drains.
 func drains(t *testing.T, cc *grpc.ClientConn) bool {
 	if statusOf(t, cc).Clusters[0].Leaves[0].Priorities[0].Endpoints.Draining == 0 {
@@ -321,39 +269,14 @@ func TestSessionPriorities(t *testing.T) {
 	kit.WaitFor(t, "a session at the first priority", func() bool { b, next := inSession(t, cc, cookie); return b == high.Addr().String() && next != "" })
 }
 
-// TestSessionRetired: a session moves on when the connection of its endpoint is closed, since
-// its priority was not in use for Config.RetireAfter.
-func TestSessionRetired(t *testing.T) {
-	backends, control := start(t, 2)
-	high, low := backends[0], backends[1]
-	inPriorities(t, control, high, low)
-	high.Stop()
-	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, RetireAfter: 50 * time.Millisecond})
-	succeed(t, cc, grpc.WaitForReady(true))
-	backend, cookie := inSession(t, cc, "")
-	if backend != low.Addr().String() {
-		t.Fatalf("an RPC went to %s", backend)
-	}
-	kit.Must(t, high.Start())
-	cc.ResetConnectBackoff()
-	kit.WaitFor(t, "the second priority to be dormant", func() bool { return statusOf(t, cc).Clusters[0].Leaves[0].Priorities[1].Phase == "dormant" })
-	kit.WaitFor(t, "the end of its connection", func() bool { return low.Connections() == 0 })
-	if backend, next := inSession(t, cc, cookie); backend != high.Addr().String() || next == "" {
-		t.Errorf("an RPC of the session went to %s, cookie %q", backend, next)
-	}
-}
-
 // TestSessionHedged: the session of an RPC that is hedged is with the endpoint that has answered
 // it, whichever was picked last (A55).
 func TestSessionHedged(t *testing.T) { inBubble(t, checkSessionHedged) }
 
 func checkSessionHedged(t *testing.T, b *bubble) {
 	backends, control := b.backends(2), b.control()
-	route := retried(xdstest.Route("", target), 1)
-	route.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(20 * time.Millisecond)
-	route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
 	r := statefulService(t, false, backends)
-	r.Routes[0] = xdstest.RouteConfig(target, route)
+	r.Routes[0] = xdstest.RouteConfig(target, hedged(xdstest.Route("", target), 20*time.Millisecond))
 	set(t, control, r)
 	cfg := b.config(control)
 	cfg.Idempotent = func(string) bool { return true }
@@ -385,39 +308,5 @@ func checkSessionHedged(t *testing.T, b *bubble) {
 	}
 	if backends[1].Calls() == before {
 		t.Error("no RPC was hedged")
-	}
-}
-
-// TestRandomHashWithChangedHeaders checks that RPCs without a value to hash are spread over a hash ring
-// (A42, T-RING-6), also if their route changes headers and the application makes all of them with one
-// context that can be canceled.
-func TestRandomHashWithChangedHeaders(t *testing.T) {
-	for name, headers := range map[string][]*corev3.HeaderValueOption{
-		"no changes":     nil,
-		"a header added": {{Header: &corev3.HeaderValue{Key: "x-client", Value: "a"}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			const n, rpcs = 5, 300
-			backends, control := start(t, n)
-			route := testplane.HashHeader(xdstest.Route("", target), "user") // which no RPC has
-			route.RequestHeadersToAdd = headers
-			r := service(backends...)
-			r.Routes[0] = xdstest.RouteConfig(target, route)
-			r.Clusters[0] = xdstest.Cluster(target, target, testplane.RingHash(1024, 4096))
-			set(t, control, r)
-			cc := dial(t, control.Bootstrap(t.Name()))
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			counts := map[string]int{}
-			for range rpcs {
-				res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{})
-				kit.Must(t, err)
-				counts[res.GetHostname()]++
-			}
-			// An endpoint has a fifth of the ring, give or take a third of that: a chance of 1e-18 to get no RPC.
-			if len(counts) < n {
-				t.Errorf("%d RPCs went to %d of %d endpoints: %v", rpcs, len(counts), n, counts)
-			}
-		})
 	}
 }

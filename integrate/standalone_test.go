@@ -157,16 +157,6 @@ func TestStandaloneRing(t *testing.T) {
 	wantRing(t, cc, keys, addrs)
 }
 
-// TestStandaloneLeastRequest: without xDS a slow backend gets few RPCs (A48).
-func TestStandaloneLeastRequest(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		backends := b.backends(4)
-		cc, _ := dialStandalone(t, b.net.Dialer("client"), `{"xdslb_least_request": {"choiceCount": 4}}`, backends)
-		connected(t, cc, backends)
-		checkSlowGetsFew(t, cc, backends)
-	})
-}
-
 // TestStandaloneErrors: parameters that make no sense are refused when the
 // service config is parsed, and a resolver without endpoints makes RPCs fail
 // until it has some.

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -153,7 +152,7 @@ func TestStatusOfWhatIsNot(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	r := clusters(backends, []*hcmv3.HttpFilter{httpFilter(t, "chaos", abort(codes.Aborted, 1e6))}, xdstest.Route("", "a"))
 	set(t, control, r)
-	bare := withoutInterceptors(t, control.Bootstrap("m"), target)
+	bare := dialBare(t, control.Bootstrap("m"), target)
 	succeed(t, bare)
 	kit.WaitFor(t, "the filter in the status", func() bool { return len(statusOf(t, bare).Unapplied) > 0 }) // the link hears of it a moment later than picks
 	if s := statusOf(t, bare); len(s.Unapplied) != 1 || s.Unapplied[0] != `HTTP filters ["chaos"]` {
@@ -163,64 +162,6 @@ func TestStatusOfWhatIsNot(t *testing.T) {
 	if s := statusOf(t, cc); s.Connectivity != "SHUTDOWN" || s.Clusters != nil {
 		t.Errorf("the status of a closed channel is %+v", s)
 	}
-}
-
-// TestStatusMeanwhile: statuses may be taken, and readiness waited for, while
-// configurations, connections and RPCs come and go.
-func TestStatusMeanwhile(t *testing.T) {
-	backends, control := start(t, 3)
-	serve := func(list ...*xdstest.Backend) {
-		set(t, control, service(list...))
-	}
-	serve(backends...)
-	cc := dial(t, control.Bootstrap("n"))
-	stop := make(chan struct{})
-	var others, begun sync.WaitGroup
-	for _, look := range []func(){
-		func() { _ = integrate.Status() },
-		func() {
-			if s := statusOf(t, cc); s.Connectivity != "IDLE" && s.Target != "xds:///"+target {
-				t.Errorf("the status is %+v", s)
-			}
-		},
-		func() {
-			if err := integrate.WaitReady(t.Context(), cc, emptyCall); err != nil {
-				t.Error(err)
-			}
-		},
-		func() { _, _ = call(t, cc, grpc.WaitForReady(true)) },
-	} {
-		begun.Add(1)
-		others.Go(func() {
-			look()
-			begun.Done()
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					look()
-				}
-			}
-		})
-	}
-	for i := range 20 {
-		serve(backends[i%3], backends[(i+1)%3])
-		backends[i%3].Stop()
-		kit.Must(t, backends[i%3].Start())
-	}
-	serve(backends...)
-	begun.Wait() // one of them connects the channel
-	close(stop)
-	others.Wait()
-	kit.WaitFor(t, "three READY endpoints", func() bool {
-		clusters := statusOf(t, cc).Clusters // none before the first configuration
-		if len(clusters) == 0 {
-			return false
-		}
-		p := clusters[0].Leaves[0].Priorities[0].Endpoints
-		return p.Ready == 3 && p.Total == 3
-	})
 }
 
 // TestAdminServices checks that the services by which migration.md replaces admin.Register (A38)

@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -145,38 +143,6 @@ func TestTimeoutOfLongPath(t *testing.T) {
 	})
 }
 
-// stalling returns server options of a backend that does not answer the first attempts of an RPC,
-// and the number of attempts it has got.
-func stalling(attempts int) (opts []grpc.ServerOption, got *atomic.Int64) {
-	got = new(atomic.Int64)
-	stall := func(ctx context.Context) error {
-		got.Add(1)
-		previous := 0
-		if v := metadata.ValueFromIncomingContext(ctx, "grpc-previous-rpc-attempts"); len(v) > 0 {
-			previous, _ = strconv.Atoi(v[0])
-		}
-		if previous < attempts {
-			<-ctx.Done()
-			return status.FromContextError(ctx.Err()).Err()
-		}
-		return nil
-	}
-	return []grpc.ServerOption{
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-			if err := stall(ctx); err != nil {
-				return nil, err
-			}
-			return handler(ctx, req)
-		}),
-		grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-			if err := stall(s.Context()); err != nil {
-				return err
-			}
-			return handler(srv, s)
-		}),
-	}, got
-}
-
 // perTry returns a route whose attempts are limited to 100 ms, with at most two retries.
 func perTry(on string) *routev3.Route {
 	r := retried(xdstest.Route("", target), 2)
@@ -215,7 +181,7 @@ func TestPerTryTimeout(t *testing.T) {
 		on       string
 		stalls   int // attempts
 		deadline time.Duration
-		attempts int64
+		attempts int
 		took     time.Duration // besides backoffs
 		code     codes.Code
 	}{
@@ -238,8 +204,8 @@ func TestPerTryTimeout(t *testing.T) {
 		} {
 			t.Run(tt.name+"/"+kind, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, b *bubble) {
-					opts, got := stalling(tt.stalls)
-					backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: b.net.Listen, Server: opts})
+					log := &headerLog{stall: tt.stalls}
+					backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: b.net.Listen, Server: log.options()})
 					control := b.control()
 					r := service(backends...)
 					r.Routes[0] = xdstest.RouteConfig(target, perTry(tt.on))
@@ -257,7 +223,7 @@ func TestPerTryTimeout(t *testing.T) {
 					if took := time.Since(begin); status.Code(err) != tt.code || took < tt.took || took > tt.took+10*time.Millisecond {
 						t.Errorf("the RPC ends after %v with %v, want %v and %v", took, err, tt.took, tt.code)
 					}
-					if n := got.Load(); n != tt.attempts {
+					if n := len(log.take()); n != tt.attempts {
 						t.Errorf("%d attempts, want %d", n, tt.attempts)
 					}
 					time.Sleep(time.Second)
@@ -355,8 +321,8 @@ func TestPerTryTimeoutEjects(t *testing.T) {
 // routes without interceptors.
 func TestPerTryTimeoutAfterUpdate(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		opts, attempts := stalling(2)
-		backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: b.net.Listen, Server: opts})
+		log := &headerLog{stall: 2}
+		backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: b.net.Listen, Server: log.options()})
 		control := b.control()
 		r := service(backends...)
 		plain := r.Routes
@@ -370,8 +336,9 @@ func TestPerTryTimeoutAfterUpdate(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if _, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, new(testgrpc.SimpleRequest)); err != nil || attempts.Load() != 3 {
-			t.Errorf("the RPC ends after %d attempts with %v, want success of the third", attempts.Load(), err)
+		_, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, new(testgrpc.SimpleRequest))
+		if n := len(log.take()); err != nil || n != 3 {
+			t.Errorf("the RPC ends after %d attempts with %v, want success of the third", n, err)
 		}
 	})
 }

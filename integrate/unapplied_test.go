@@ -13,11 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -35,25 +35,14 @@ import (
 // The tests of this file are about features that a channel does not apply, or not yet, and how
 // users are notified (D15).
 
-// withoutInterceptors is a channel of a name, made by somebody who has the resolver
-// only.
-func withoutInterceptors(t *testing.T, bootstrap []byte, name string) *grpc.ClientConn {
-	t.Helper()
-	b, err := integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1})
-	kit.Must(t, err)
-	cc, err := grpc.NewClient("xds:///"+name, grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	kit.Must(t, err)
-	t.Cleanup(func() { _ = cc.Close() })
-	return cc
-}
-
 // TestMissingInterceptorsAreLogged: a channel without interceptors logs once for its target the
 // features of its configuration that need them, and the remedy; channels that have them, and
 // configurations that need none, log nothing.
 func TestMissingInterceptorsAreLogged(t *testing.T) {
 	backends, control := start(t, 1)
-	full := clusters(backends, []*hcmv3.HttpFilter{httpFilter(t, "chaos-monkey", abort(codes.Aborted, 1e6))},
-		retried(limited(absent(xdstest.Route("", "a"), "nobody"), time.Minute), 1))
+	route := retried(limited(absent(xdstest.Route("", "a"), "nobody"), time.Minute), 1)
+	route.RequestHeadersToAdd = []*corev3.HeaderValueOption{setHeader("x-set", "route")}
+	full := clusters(backends, []*hcmv3.HttpFilter{httpFilter(t, "chaos-monkey", abort(codes.Aborted, 1e6))}, route)
 	plain := clusters(backends, nil, retried(limited(xdstest.Route("", "a"), time.Minute), 1))
 	serve := func(name string, r xdstest.Resources) {
 		t.Helper()
@@ -63,20 +52,16 @@ func TestMissingInterceptorsAreLogged(t *testing.T) {
 
 	serve("lacks.log.test", full)
 	for range 2 { // channels
-		cc := withoutInterceptors(t, control.Bootstrap("n"), "lacks.log.test")
+		cc := dialBare(t, control.Bootstrap("n"), "lacks.log.test")
 		for range 2 {
 			succeed(t, cc)
 		}
 	}
 	const what = `not_applied=HTTP filters ["chaos-monkey"]; ` +
 		`the retries of 1 route that gRPC's service config cannot express; the timeouts of 1 route that`
-	logs.WantOne(t, "lacks.log.test", what, "integrate.NewClient", "integrate.DialOptions")
+	logs.WantOne(t, "lacks.log.test", what, "; changes of request headers, by 1 of the routes", "integrate.NewClient", "integrate.DialOptions")
 
-	has, err := integrate.Config{Bootstrap: control.Bootstrap("m"), Linger: -1}.NewClient("xds:///lacks.log.test",
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	kit.Must(t, err)
-	t.Cleanup(func() { _ = has.Close() })
-	if _, err := call(t, has); status.Code(err) != codes.Aborted {
+	if _, err := call(t, dialTo(t, integrate.Config{Bootstrap: control.Bootstrap("m"), Linger: -1}, "lacks.log.test")); status.Code(err) != codes.Aborted {
 		t.Errorf("with interceptors: %v, want ABORTED", err)
 	}
 	byHand := dialByHand(t, control.Bootstrap("o"))
@@ -86,7 +71,7 @@ func TestMissingInterceptorsAreLogged(t *testing.T) {
 	}
 	control = xdstest.New(t, xdstest.Options{})
 	serve("plain.log.test", plain)
-	if _, err := call(t, withoutInterceptors(t, control.Bootstrap("n"), "plain.log.test")); err != nil {
+	if _, err := call(t, dialBare(t, control.Bootstrap("n"), "plain.log.test")); err != nil {
 		t.Error(err)
 	}
 	found := append(logs.With(target, "not_applied", "chaos-monkey"), logs.With("plain.log.test", "not_applied")...)
@@ -103,20 +88,11 @@ func TestOrderIsLogged(t *testing.T) {
 	r := clusters(backends, nil, header(xdstest.Route("", "a"), "x-tenant", "blue"), retried(absent(xdstest.Route("", "b"), "nobody"), 1))
 	r.Listeners[0] = xdstest.Listener("order.log.test", target)
 	set(t, control, r)
-	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
-	open := func(extra ...grpc.DialOption) *grpc.ClientConn {
-		ours, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
-		kit.Must(t, err)
-		cc, err := grpc.NewClient("xds:///order.log.test", append(append(ours, creds), extra...)...)
-		kit.Must(t, err)
-		t.Cleanup(func() { _ = cc.Close() })
-		return cc
-	}
 	blue := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		return invoker(metadata.AppendToOutgoingContext(ctx, "x-tenant", "blue"), method, req, reply, cc, opts...)
 	})
 	for range 3 {
-		succeed(t, open(blue))
+		succeed(t, dialTo(t, integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1}, "order.log.test", blue))
 	}
 	logs.WantOne(t, "order.log.test", "Put integrate.DialOptions last")
 	if n := backends[0].Calls(); n != 3 {
@@ -125,7 +101,7 @@ func TestOrderIsLogged(t *testing.T) {
 
 	r.Listeners[0] = xdstest.Listener("filter.log.test", target, httpFilter(t, "tenant", typedStruct("acme.Tenant", "name", "blue")))
 	set(t, control, r)
-	cc := withInterceptors(t, control.Bootstrap("n"), "filter.log.test")
+	cc := dialTo(t, integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1}, "filter.log.test")
 	before := backends[1].Calls()
 	for range 3 {
 		succeed(t, cc)
@@ -143,15 +119,6 @@ func TestOrderIsLogged(t *testing.T) {
 	}
 }
 
-// withInterceptors is a channel of a name with everything.
-func withInterceptors(t *testing.T, bootstrap []byte, name string) *grpc.ClientConn {
-	t.Helper()
-	cc, err := integrate.Config{Bootstrap: bootstrap, Linger: -1}.NewClient("xds:///"+name, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	kit.Must(t, err)
-	t.Cleanup(func() { _ = cc.Close() })
-	return cc
-}
-
 // TestWaitSaysWhatFor: if the deadline of an RPC expires before the first configuration, its error
 // names the missing resource and the server.
 func TestWaitSaysWhatFor(t *testing.T) {
@@ -166,12 +133,20 @@ func checkWaitSaysWhatFor(t *testing.T, b *bubble) {
 	for name, want := range map[string]string{"typo": `Listener resource "typo"`, target: `Cluster resource "a"`} {
 		for _, wait := range []bool{false, true} {
 			cc := b.dialTo(b.config(control), name)
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			finished := 0
-			_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(wait), grpc.OnFinish(func(error) { finished++ }))
-			cancel()
-			if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "waiting for "+want) || !strings.Contains(err.Error(), control.Addr()) || !strings.Contains(err.Error(), t.Name()) || finished != 1 {
-				t.Errorf("wait for ready %v: %v, and OnFinish called %d times; want DEADLINE_EXCEEDED while waiting for %s from the server, and once", wait, err, finished, want)
+			for kind, rpc := range map[string]func(context.Context, ...grpc.CallOption) error{
+				"unary": func(ctx context.Context, opts ...grpc.CallOption) error { return empty(ctx, cc, opts...) },
+				"stream": func(ctx context.Context, opts ...grpc.CallOption) error {
+					_, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, opts...)
+					return err
+				},
+			} {
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				finished := 0
+				err := rpc(ctx, grpc.WaitForReady(wait), grpc.OnFinish(func(error) { finished++ }))
+				cancel()
+				if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "waiting for "+want) || !strings.Contains(err.Error(), control.Addr()) || !strings.Contains(err.Error(), t.Name()) || finished != 1 {
+					t.Errorf("%s, wait for ready %v: %v, and OnFinish called %d times; want DEADLINE_EXCEEDED while waiting for %s from the server, and once", kind, wait, err, finished, want)
+				}
 			}
 		}
 	}

@@ -116,23 +116,6 @@ func TestWaitReady(t *testing.T) {
 	}
 }
 
-// TestWaitReadyOfRefusals: RPCs that would be dropped, or refused by the circuit breaker,
-// are answered, so the channel is ready, and nothing is counted.
-func TestWaitReadyOfRefusals(t *testing.T) {
-	control := xdstest.New(t, xdstest.Options{})
-	r := service(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...)
-	r.Clusters[0] = xdstest.Cluster(target, target, testplane.MaxRequests(0))
-	testplane.Drop(r.Endpoints[0], "all", 1e6)
-	set(t, control, r)
-	cc := dial(t, control.Bootstrap("n"))
-	if err := integrate.WaitReady(t.Context(), cc, emptyCall); err != nil {
-		t.Error(err)
-	}
-	if leaf := statusOf(t, cc).Clusters[0].Leaves[0]; leaf.Rejected != 0 || leaf.Drops[0].Dropped != 0 || leaf.InFlight != 0 {
-		t.Errorf("WaitReady has counted: %+v", leaf)
-	}
-}
-
 // TestWaitReadyOfOthers checks that WaitReady waits for the state READY of a channel with the
 // resolver of another package.
 func TestWaitReadyOfOthers(t *testing.T) {
@@ -251,31 +234,23 @@ func TestFirstRPCConnectsOne(t *testing.T) {
 	}
 }
 
-// TestWaitReadyConnectsOne: WaitReady connects one endpoint of a cluster that connects on
-// demand and that RPCs may go to, also if the channel had to be woken; and no more of them
-// later.
+// TestWaitReadyConnectsOne: WaitReady connects one endpoint of a cluster that connects on demand and that RPCs may go to,
+// also if the channel had to be woken, and no more of them later. The user's Connect has each cluster connected, and is
+// not taken for an RPC's, before and after WaitReady.
 func TestWaitReadyConnectsOne(t *testing.T) {
-	cc := dialSlowly(t)()
-	for range 3 {
-		kit.Must(t, integrate.WaitReady(t.Context(), cc, "/s/m"))
-		if n := awake(t, cc); n != 1 {
-			t.Fatalf("WaitReady connected %d endpoints, want 1", n)
-		}
-	}
-}
-
-// TestConnectConnectsEach: the user's Connect has each cluster connected, and is not taken for
-// an RPC's, also after one has woken the channel.
-func TestConnectConnectsEach(t *testing.T) {
+	dial := dialSlowly(t)
 	for _, before := range []bool{true, false} {
-		cc := dialSlowly(t)()
-		if before {
+		cc := dial()
+		for i := 0; before && i < 3; i++ {
 			kit.Must(t, integrate.WaitReady(t.Context(), cc, "/s/m"))
+			if n := awake(t, cc); n != 1 {
+				t.Fatalf("WaitReady connected %d endpoints, want 1", n)
+			}
 		}
 		cc.Connect()
 		kit.Must(t, integrate.WaitReady(t.Context(), cc, "/other/m"))
 		if n := awake(t, cc); n != 2 {
-			t.Errorf("RPC before %v: Connect connected %d endpoints, want 2", before, n)
+			t.Errorf("WaitReady before %v: Connect connected %d endpoints, want 2", before, n)
 		}
 	}
 }

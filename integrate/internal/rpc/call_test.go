@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -224,7 +225,7 @@ func TestInject(t *testing.T) {
 	}
 }
 
-// TestAbortOK: an abort with status OK is the end of a stream of responses, and an
+// TestAbortOK: an abort with status OK is the end of a stream of responses, of which OnFinish is called once, and an
 // error where there has to be one response, since there is none.
 func TestAbortOK(t *testing.T) {
 	f := faultInterceptor(&resource.Fault{Abort: &resource.FaultAbort{Chance: resource.Percentage{PerMillion: 1e6, Unit: 1e4}}, MaxActive: 1})
@@ -234,10 +235,11 @@ func TestAbortOK(t *testing.T) {
 	if _, err := f.stream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, nil, "/s/m", nil); status.Code(err) != codes.Internal {
 		t.Errorf("a stream of requests ends with %v, want INTERNAL", err)
 	}
-	s, err := f.stream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, nil, "/s/m", nil)
+	var ends []error
+	s, err := f.stream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, nil, "/s/m", nil, grpc.OnFinish(func(err error) { ends = append(ends, err) }))
 	kit.Must(t, err)
-	if err := s.RecvMsg(nil); err != io.EOF {
-		t.Errorf("a stream of responses ends with %v, want EOF", err)
+	if err := s.RecvMsg(nil); err != io.EOF || !slices.Equal(ends, []error{nil}) {
+		t.Errorf("a stream of responses ends with %v, and OnFinish got %v; want EOF, and nil once", err, ends)
 	}
 	if n := activeFaults.Load(); n != 0 {
 		t.Errorf("%d active faults are left", n)
