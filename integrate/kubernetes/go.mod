@@ -5,7 +5,7 @@ go 1.26.0
 replace github.com/xdslb/xdslb => ../..
 
 require (
-	github.com/envoyproxy/go-control-plane/envoy v1.39.1-0.20260819172001-e6e3fd93e4be
+	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/xdslb/xdslb v0.1.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12

@@ -48,7 +48,7 @@ var everyField = map[protoreflect.FullName]fieldsOf{
 			"path_with_escaped_slashes_action request_id_extension strip_matching_host_port strip_any_host_port " +
 			"stream_error_on_invalid_http_message path_normalization_options strip_trailing_host_dot proxy_status_config " +
 			"typed_header_validation_config append_x_forwarded_port append_local_overload add_proxy_protocol_connection_state " +
-			"forward_proto_config",
+			"forward_proto_config record_route_resolution_stats",
 	},
 	"envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter": {
 		done: "name typed_config config_discovery is_optional disabled",

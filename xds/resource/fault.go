@@ -93,6 +93,7 @@ func newFaultDelay(m *faultcommonv3.FaultDelay, p *path) *FaultDelay {
 }
 
 func newFaultAbort(m *faultv3.FaultAbort, p *path) *FaultAbort {
+	p.to.ignoreIn(m)
 	f := &FaultAbort{Chance: percentage(m.GetPercentage(), p.dot("percentage"))}
 	switch kind := m.GetErrorType().(type) {
 	case *faultv3.FaultAbort_HttpStatus:

@@ -28,13 +28,13 @@ var ignoredFields = map[protoreflect.FullName][]protoreflect.Name{
 	},
 	"envoy.config.route.v3.RouteConfiguration": {
 		"vhds", "vhost_header", "ignore_port_in_host_matching", "typed_per_filter_config", "request_mirror_policies",
-		"response_headers_to_add", "response_headers_to_remove",
+		"response_headers_to_add", "response_headers_to_remove", "route_specifiers",
 	},
 	"envoy.config.route.v3.VirtualHost": {
 		"matcher", "rate_limits", "request_mirror_policies", "retry_policy_typed_config",
-		"response_headers_to_add", "response_headers_to_remove",
+		"response_headers_to_add", "response_headers_to_remove", "route_specifiers",
 	},
-	"envoy.config.route.v3.Route":      {"response_headers_to_add", "response_headers_to_remove"},
+	"envoy.config.route.v3.Route":      {"response_headers_to_add", "response_headers_to_remove", "route_specifiers"},
 	"envoy.config.route.v3.RouteMatch": {"cookies", "dynamic_metadata", "filter_state", "tls_context"},
 	"envoy.config.route.v3.RouteAction": {
 		"metadata_match", "request_mirror_policies", "priority", "rate_limits", "retry_policy_typed_config",
@@ -56,8 +56,9 @@ var ignoredFields = map[protoreflect.FullName][]protoreflect.Name{
 	"envoy.extensions.filters.http.fault.v3.HTTPFault": {
 		"upstream_cluster", "headers", "downstream_nodes", "response_rate_limit",
 	},
+	"envoy.extensions.filters.http.fault.v3.FaultAbort": {"response_body"},
 	"envoy.config.cluster.v3.Cluster": {
-		"upstream_bind_config", "lb_subset_config", "filters", "upstream_config",
+		"upstream_bind_config", "lb_subset_config", "filters", "upstream_config", "queuing_policies",
 	},
 	"envoy.config.route.v3.HeaderMatcher":                            {"treat_missing_header_as_empty"},
 	"envoy.config.cluster.v3.CircuitBreakers":                        {"per_host_thresholds"},

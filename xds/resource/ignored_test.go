@@ -40,11 +40,11 @@ func place(t *testing.T, name protoreflect.FullName) (m proto.Message, ignored f
 		"route": {"weighted_clusters": {"clusters": [{"name": "c", "weight": 1}]}, "max_stream_duration": {}, "hedge_policy": {}, "retry_policy": {"retry_on": "internal"}}}]}]}`)
 	fromText(t, cluster, `{"name": "c", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}, "circuit_breakers": {"thresholds": [{"retry_budget": {}}]}, "outlier_detection": {}}`)
 	fromText(t, hcm, `{"rds": {"route_config_name": "r", "config_source": {"ads": {}}}}`)
-	fromText(t, fault, `{}`)
+	fromText(t, fault, `{"abort": {"grpc_status": 14}}`)
 	host := rc.VirtualHosts[0]
 	action := host.Routes[0].GetRoute()
 	for _, m := range []proto.Message{
-		hcm, fault, rc, host, host.Routes[0], host.Routes[0].Match, host.Routes[0].Match.Headers[0], action, action.MaxStreamDuration, action.HedgePolicy, action.RetryPolicy,
+		hcm, fault, fault.Abort, rc, host, host.Routes[0], host.Routes[0].Match, host.Routes[0].Match.Headers[0], action, action.MaxStreamDuration, action.HedgePolicy, action.RetryPolicy,
 		action.GetWeightedClusters(), action.GetWeightedClusters().Clusters[0], cluster, cluster.CircuitBreakers, cluster.CircuitBreakers.Thresholds[0].RetryBudget, cluster.OutlierDetection,
 	} {
 		if m.ProtoReflect().Descriptor().FullName() != name {
@@ -52,7 +52,7 @@ func place(t *testing.T, name protoreflect.FullName) (m proto.Message, ignored f
 		}
 		return m, func() []string {
 			switch m.(type) {
-			case *hcmv3.HttpConnectionManager, *faultv3.HTTPFault:
+			case *hcmv3.HttpConnectionManager, *faultv3.HTTPFault, *faultv3.FaultAbort:
 				router := &anypb.Any{TypeUrl: "type.googleapis.com/" + routerType}
 				hcm.HttpFilters = []*hcmv3.HttpFilter{
 					{Name: "fault", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(t, fault)}},

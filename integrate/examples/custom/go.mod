@@ -6,7 +6,7 @@ replace github.com/xdslb/xdslb => ../../..
 
 require (
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2
-	github.com/envoyproxy/go-control-plane/envoy v1.39.1-0.20260819172001-e6e3fd93e4be
+	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/xdslb/xdslb v0.0.0-00010101000000-000000000000
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
