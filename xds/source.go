@@ -4,7 +4,6 @@
 package xds
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 
@@ -46,7 +45,7 @@ func (p *pool) openSource(cfg *bootstrap.Server) (*grpc.ClientConn, func(), erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("xdslb: source %q: %w", cfg.URI, err)
 	}
-	serve := sources.Serve(source, p.core.tasks.Go, func(err error) { p.sourceFailed(cfg, err) })
+	serve := sources.Serve(source, p.core.tasks.Go, func(err error, stale bool) { p.sourceFailed(cfg, err, stale) })
 	cc, err := grpc.NewClient("passthrough:///source", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDisableServiceConfig(), grpc.WithStreamInterceptor(serve))
 	if err != nil {
@@ -57,7 +56,7 @@ func (p *pool) openSource(cfg *bootstrap.Server) (*grpc.ClientConn, func(), erro
 
 // sourceFailed records the error of a source whose previous resources stay in use, or with nil the end
 // of the error.
-func (p *pool) sourceFailed(cfg *bootstrap.Server, err error) {
+func (p *pool) sourceFailed(cfg *bootstrap.Server, err error, stale bool) {
 	p.core.mu.Lock()
 	defer p.core.unlock()
 	stats := p.serverStatsLocked(cfg)
@@ -70,8 +69,8 @@ func (p *pool) sourceFailed(cfg *bootstrap.Server, err error) {
 	if before := stats.status.SourceErr; before == nil || before.Error() != err.Error() {
 		stats.status.SourceFailures++
 		message, level := "xdslb: a source of resources failed, keeping the previous resources", slog.LevelError
-		if l := slog.Leveler(nil); errors.As(err, &l) {
-			message, level = "xdslb: a source of resources has only earlier resources", l.Level()
+		if stale {
+			message, level = "xdslb: a source of resources has only earlier resources", slog.LevelWarn
 		}
 		p.core.log.WriteState(of, message, p.core.line(level, message, about, nil))
 	}

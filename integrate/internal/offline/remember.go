@@ -47,7 +47,7 @@ func (r remembered) Run(ctx context.Context, s *xds.SourceStream) error {
 		if err := resources.deliver(s, nil, true); err != nil {
 			return err
 		}
-		s.Fail(ageError{fmt.Errorf("no server can be reached: the resources remembered %v ago are in use, from %s", time.Since(at).Round(time.Second), r.name)})
+		s.Stale(fmt.Errorf("no server can be reached: the resources remembered %v ago are in use, from %s", time.Since(at).Round(time.Second), r.name))
 		select {
 		case <-ctx.Done():
 			s.Fail(nil)
@@ -56,12 +56,6 @@ func (r remembered) Run(ctx context.Context, s *xds.SourceStream) error {
 		}
 	}
 }
-
-// ageError is the age of resources in use.
-type ageError struct{ error }
-
-// Level implements slog.Leveler.
-func (ageError) Level() slog.Level { return slog.LevelWarn }
 
 // user is the user whose files are read: that of the process, except in tests.
 var user = os.Geteuid

@@ -26,7 +26,7 @@ import (
 // returns, and must not be used after that.
 type Stream struct {
 	ctx     context.Context
-	report  func(error)
+	report  func(err error, stale bool)
 	changed chan struct{}
 	wake    chan struct{} // holds a token if there may be a response, or an error
 
@@ -112,11 +112,15 @@ func (s *Stream) Deliver(typeURL string, resources map[string]proto.Message, pen
 	return nil
 }
 
-// Fail reports that the source cannot determine the present resources. The client logs the error, at level ERROR
-// unless it is an slog.Leveler with another level, and its status has it, until Fail is called with nil.
-// Resources stay in use. Before the first set the client uses the next server of the bootstrap, so Fail ends the
-// stream then, and Run should return.
-func (s *Stream) Fail(err error) {
+// Fail reports that the source cannot determine the present resources. The client logs the error at level ERROR,
+// and its status has it, until Fail is called with nil. Resources stay in use. Before the first set the client uses
+// the next server of the bootstrap, so Fail ends the stream then, and Run should return.
+func (s *Stream) Fail(err error) { s.fail(err, false) }
+
+// Stale is Fail for a source that has only earlier resources. The client logs it at level WARN.
+func (s *Stream) Stale(err error) { s.fail(err, true) }
+
+func (s *Stream) fail(err error, stale bool) {
 	s.mu.Lock()
 	delivered := s.delivered
 	if !delivered && err != nil && s.err == nil {
@@ -125,7 +129,7 @@ func (s *Stream) Fail(err error) {
 	}
 	s.mu.Unlock()
 	if delivered {
-		s.report(err)
+		s.report(err, stale)
 	}
 }
 
@@ -248,8 +252,8 @@ func (clientStream) CloseSend() error             { return nil }
 func (s clientStream) Context() context.Context   { return s.ctx }
 
 // Serve returns an interceptor that serves incremental ADS from a source. start starts the goroutine of a
-// stream, and report receives the errors of [Stream.Fail] once resources have been delivered.
-func Serve(source Source, start func(func()), report func(error)) grpc.StreamClientInterceptor {
+// stream, and report receives the errors of [Stream.Fail] and [Stream.Stale] once resources have been delivered.
+func Serve(source Source, start func(func()), report func(err error, stale bool)) grpc.StreamClientInterceptor {
 	previous := make(chan struct{}, 1) // holds a token while Run is running
 	return func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 		if !strings.HasSuffix(method, "/DeltaAggregatedResources") {
