@@ -358,29 +358,36 @@ func TestUnchanged(t *testing.T) {
 // TestAskedMeanwhile checks that a resource that is requested while a response that has it is being
 // decoded is not skipped: the server might not send it again.
 func TestAskedMeanwhile(t *testing.T) {
-	d := newDirect(t)
-	d.c.mu.Lock()
-	d.s.types[lds].sent = true
-	d.c.mu.Unlock()
-	r := response{t: &d.s.types[lds], msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "1", Resources: []*anypb.Any{wrap(listenerTo("other", "r"))}})}
-	r.split()
-	r.compare()
-	if len(r.items) > 0 || len(r.unwanted) != 1 {
-		t.Fatal("a resource that was not requested is decoded")
-	}
-	d.c.view().Watch("other", "other", &counter{})
-	for subscribed := false; !subscribed; {
+	other := wrap(listenerTo("other", "r"))
+	for variant, msg := range map[string]proto.Message{
+		"sotw":  &discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "1", Resources: []*anypb.Any{other}},
+		"delta": &discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Resources: []*discoveryv3.Resource{{Name: "other", Aliases: []string{"alias"}, Version: "1", Resource: other}}},
+	} {
+		d := newDirect(t)
+		d.speak(variant)
 		d.c.mu.Lock()
-		subscribed = d.s.types[lds].subs["other"] != nil
+		d.s.types[lds].sent = true
 		d.c.mu.Unlock()
-	}
-	if ok := r.apply(); ok {
-		t.Error("the resource was passed over")
-	}
-	r = response{t: &d.s.types[lds], msg: r.msg}
-	r.handle()
-	if s := statusOf(d.c, lds, "other"); s.State != Acked {
-		t.Errorf("status = %+v", s)
+		r := response{t: &d.s.types[lds], msg: arrived(msg)}
+		r.split()
+		r.compare()
+		if len(r.items) > 0 || len(r.unwanted) != 1 {
+			t.Fatalf("%s: %d resources to decode and %q skipped, want only a skipped one", variant, len(r.items), r.unwanted)
+		}
+		d.c.view().Watch("other", "other", &counter{})
+		for subscribed := false; !subscribed; {
+			d.c.mu.Lock()
+			subscribed = d.s.types[lds].subs["other"] != nil
+			d.c.mu.Unlock()
+		}
+		if ok := r.apply(); ok {
+			t.Errorf("%s: the resource was passed over", variant)
+		}
+		r = response{t: &d.s.types[lds], msg: r.msg}
+		r.handle()
+		if s := statusOf(d.c, lds, "other"); s.State != Acked {
+			t.Errorf("%s: status = %+v", variant, s)
+		}
 	}
 }
 

@@ -56,7 +56,7 @@ func (r *response) attempt() (applied bool) {
 		if r.ended() {
 			return false
 		}
-		if it := &r.items[i]; !it.skip && !it.cached {
+		if it := &r.items[i]; !it.cached {
 			it.value, it.err = decode(r.t.typ, it.bytes, it.prev, opts)
 			if it.value != nil && keeps {
 				it.raw = core.keep(r.t.typ, it.bytes)
@@ -105,29 +105,30 @@ func (r *response) addAliases() {
 	}
 }
 
-// wants reports whether a name is subscribed to. It locks core.mu for one name only, since there
-// may be many.
+// wants reports whether a name is subscribed to. It locks core.mu for one name only, since there may be many, and
+// reading them is most of the work.
 func (r *response) wants(name string) bool {
 	r.t.peer.core.mu.Lock()
 	defer r.t.peer.core.mu.Unlock()
 	return r.t.subs[name] != nil
 }
 
-// compare marks the resources that are not subscribed to, which are skipped (A27-LDS-2), and resources
-// whose latest version, valid or invalid, is in the cache. It reports whether bytes are kept.
+// compare drops the resources that are not subscribed to, of which only the names are needed (A27-LDS-2), and marks
+// resources whose latest version, valid or invalid, is in the cache. It reports whether bytes are kept.
 func (r *response) compare() (keeps bool) {
 	core := r.t.peer.core
 	core.mu.Lock()
 	defer core.mu.Unlock()
+	r.items = slices.DeleteFunc(r.items, func(it resourceUpdate) bool {
+		if r.t.subs[it.name] != nil {
+			return false
+		}
+		r.unwanted = append(r.unwanted, it.name)
+		return true
+	})
 	for i := range r.items {
 		it := &r.items[i]
-		sub := r.t.subs[it.name]
-		if sub == nil {
-			it.skip = true
-			continue
-		}
-		e, from := sub.entry, r.t.peer.cfg
-		it.skip = false
+		e, from := r.t.subs[it.name].entry, r.t.peer.cfg
 		switch {
 		case it.heartbeat:
 			it.cached = true
@@ -187,11 +188,6 @@ func (r *response) apply() bool {
 	if slices.ContainsFunc(r.unwanted, func(name string) bool { return r.t.subs[name] != nil }) {
 		return false
 	}
-	for i := range r.items {
-		if r.items[i].skip && r.t.subs[r.items[i].name] != nil {
-			return false
-		}
-	}
 	if !r.sameLocked() {
 		return false
 	}
@@ -248,7 +244,7 @@ func (r *response) applyResourcesLocked() {
 	for i := range r.items {
 		it := &r.items[i]
 		sub := t.subs[it.name]
-		if sub == nil || it.skip {
+		if sub == nil { // since the comparison
 			continue
 		}
 		sub.answeredLocked()

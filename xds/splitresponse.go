@@ -47,7 +47,6 @@ type resourceUpdate struct {
 	// heartbeat means that there is no content: the version in the cache is renewed.
 	heartbeat bool
 
-	skip   bool // not subscribed to
 	cached bool // value and err are from the cache
 	prev   any  // the version in the cache, if there is one
 	value  any
