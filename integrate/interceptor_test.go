@@ -13,7 +13,6 @@ import (
 	"time"
 	"weak"
 
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -25,7 +24,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/bench/kit"
 	"github.com/xdslb/xdslb/integrate"
@@ -270,29 +268,6 @@ func TestServiceConfigIsEmpty(t *testing.T) {
 		check("StatusOf")
 		for _, cc := range channels {
 			awaitIdle(t, cc)
-		}
-	}
-}
-
-// TestRouteOfLinkPath checks that the other routes' timeouts apply if a route has the path in
-// whose entry of the service config a channel's number is.
-func TestRouteOfLinkPath(t *testing.T) {
-	backends, control := start(t, 1)
-	r := service(backends...)
-	exact, all := xdstest.Route("", target), xdstest.Route("", target)
-	exact.Match.PathSpecifier = &routev3.RouteMatch_Path{Path: linkPath}
-	for route, d := range map[*routev3.Route]time.Duration{exact: 7 * time.Second, all: time.Nanosecond} {
-		route.GetRoute().MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(d)}
-	}
-	r.Routes[0] = xdstest.RouteConfig(target, exact, all)
-	set(t, control, r)
-	for way, cc := range map[string]*grpc.ClientConn{"DialOptions": dial(t, control.Bootstrap("a")), "NewBuilder": dialBare(t, control.Bootstrap("b"), target)} {
-		_, _ = call(t, cc) // the first RPC of a channel without interceptors may precede the routes
-		for range 2 {
-			if _, err := call(t, cc, grpc.WaitForReady(true)); status.Code(err) != codes.DeadlineExceeded {
-				t.Errorf("%s: an RPC of a route with a timeout of 1 ns: %v", way, err)
-			}
-			_ = statusOf(t, cc)
 		}
 	}
 }

@@ -21,7 +21,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/orca"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -225,42 +224,6 @@ func TestSlowGetsFew(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestPushbackSteers: a backend that rejects a single RPC with RESOURCE_EXHAUSTED gets none for a second, and its
-// share again afterwards.
-func TestPushbackSteers(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		cc, backends := withPolicy(t, b, testplane.Policies(testplane.TypedStruct(integrate.LeastLatency, nil)))
-		run := func(n int) uint64 {
-			before := backends[0].Calls()
-			for range n {
-				time.Sleep(10 * time.Millisecond)
-				_, _ = call(t, cc)
-			}
-			return backends[0].Calls() - before
-		}
-		for _, b := range backends {
-			b.SetDelay(20 * time.Millisecond)
-		}
-		backends[0].SetDelay(10 * time.Millisecond) // the best one by far
-		run(100)
-		backends[0].Fail(codes.ResourceExhausted)
-		for run(1) == 0 {
-		}
-		backends[0].Fail(codes.OK)
-		n := uint64(0) // there is one RPC at a time, so none that was picked before the response
-		for begin := time.Now(); time.Since(begin) < 950*time.Millisecond; {
-			n += run(1)
-		}
-		if n > 0 {
-			t.Errorf("the backend that pushed back gets %d RPCs within its second, want none", n)
-		}
-		run(2000)
-		if n := run(400); n < 50 {
-			t.Errorf("it gets %d of 400 RPCs afterwards, want about 100", n)
-		}
-	})
 }
 
 // A loaded is a backend that reports a load that the test sets.

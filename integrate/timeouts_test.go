@@ -236,56 +236,6 @@ func TestPerTryTimeout(t *testing.T) {
 	}
 }
 
-// TestPerTryTimeoutBegins: the time begins when the attempt has a connection and the request is
-// complete, and ends with the response headers of a stream. Hedged RPCs that cannot be hedged have
-// no limit.
-func TestPerTryTimeoutBegins(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		backends, control := b.backends(1), b.control()
-		r := service(backends...)
-		r.Routes[0] = xdstest.RouteConfig(target, perTry("5xx"))
-		endpoints := r.Endpoints
-		r.Endpoints = nil
-		set(t, control, r)
-		cc := b.dial(b.config(control))
-		time.AfterFunc(time.Second, func() { r.Endpoints = endpoints; set(t, control, r) })
-		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil || backends[0].Calls() != 1 {
-			t.Errorf("an RPC that waits a second for an endpoint: %v with %d attempts, want 1", err, backends[0].Calls())
-		}
-
-		client := testgrpc.NewTestServiceClient(cc)
-		backends[0].SetDelay(time.Second)
-		s, err := client.FullDuplexCall(t.Context())
-		kit.Must(t, err)
-		time.Sleep(time.Second) // not closed for sending
-		if _, err := s.Header(); err != nil {
-			t.Errorf("a stream that sends for a second: %v", err)
-		}
-		_ = s.CloseSend()
-		if _, err := s.Recv(); err != io.EOF {
-			t.Errorf("a stream whose request is complete after its response headers: %v", err)
-		}
-
-		backends[0].SetDelay(50 * time.Millisecond)
-		if s, err = client.FullDuplexCall(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		_ = s.CloseSend()
-		time.Sleep(time.Second) // the application does not receive
-		if _, err := s.Recv(); err != io.EOF || backends[0].Calls() != 3 {
-			t.Errorf("a stream whose response is not read: %v with %d attempts, want EOF with 1", err, backends[0].Calls()-2)
-		}
-
-		backends[0].SetDelay(time.Second)
-		r.Routes[0] = xdstest.RouteConfig(target, hedged(xdstest.Route("", target), 100*time.Millisecond))
-		set(t, control, r)
-		time.Sleep(time.Second)
-		if _, err := call(t, cc); err != nil || backends[0].Calls() != 4 {
-			t.Errorf("an RPC of a hedged route, whose method is not idempotent: %v with %d attempts, want 1", err, backends[0].Calls()-3)
-		}
-	})
-}
-
 // TestPerTryTimeoutEjects: an attempt that exceeds its time is a failure of its endpoint, with the
 // status DEADLINE_EXCEEDED.
 func TestPerTryTimeoutEjects(t *testing.T) {
