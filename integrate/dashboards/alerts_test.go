@@ -6,6 +6,7 @@ package dashboards
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -64,16 +65,40 @@ var causes = map[string][]string{
 	},
 }
 
-// TestAlertsFire checks that each shipped rule fires for its cause, and that the other rules do not fire
-// for it. A cause may come before the first scrape of a process.
+// shipped has the files of rules, with a function that translates the names of series in a text, and reports
+// whether the file has all of them.
+func shipped(t *testing.T) map[string]func(string) (string, bool) {
+	t.Helper()
+	return map[string]func(string) (string, bool){
+		rules:      func(text string) (string, bool) { return text, true },
+		stockRules: stockNames(t, instruments(t)),
+	}
+}
+
+// TestAlertsFire checks for both files that each rule fires for its cause, and that the other rules do not fire
+// for it. A cause may come before the first scrape of a process. The rules for stock's names are those whose
+// causes have series there.
 func TestAlertsFire(t *testing.T) {
-	for _, r := range accepted(t, rules) {
-		if causes[r.Alert] == nil {
-			t.Errorf("alert %s has no cause in the test", r.Alert)
+	for file, renamed := range shipped(t) {
+		has := map[string]bool{}
+		for _, r := range accepted(t, file) {
+			has[r.Alert] = true
 		}
-		for _, series := range causes[r.Alert] {
-			if fires := firing(t, series); !fires[r.Alert] || len(fires) != 1 {
-				t.Errorf("alert %s: %v fire for %s", r.Alert, fires, series)
+		for _, r := range accepted(t, rules) {
+			if causes[r.Alert] == nil {
+				t.Errorf("alert %s has no cause in the test", r.Alert)
+			}
+			for _, cause := range causes[r.Alert] {
+				series, ok := renamed(cause)
+				if ok != has[r.Alert] {
+					t.Errorf("%s: alert %s is in the file: %v, and its cause has a series: %v", file, r.Alert, has[r.Alert], ok)
+				}
+				if !ok {
+					continue
+				}
+				if fires := firing(t, file, series); !fires[r.Alert] || len(fires) != 1 {
+					t.Errorf("%s: alert %s: %v fire for %s", file, r.Alert, fires, series)
+				}
 			}
 		}
 	}
@@ -110,8 +135,21 @@ func TestHealthyRestarts(t *testing.T) {
 			add("xdslb_client_"+name, state("0"), counts)
 		}
 	}
-	if fires := firing(t, series...); len(fires) > 0 {
-		t.Errorf("%v fire for a healthy fleet", fires)
+	for file, renamed := range shipped(t) {
+		var known []string
+		for _, one := range series {
+			if one, ok := renamed(one); ok {
+				known = append(known, one)
+			}
+		}
+		for _, r := range accepted(t, file) {
+			if !slices.ContainsFunc(known, func(one string) bool { return strings.Contains(r.Expr, one[:strings.Index(one, "{")]) }) {
+				t.Errorf("%s: the healthy fleet has no series of alert %s", file, r.Alert)
+			}
+		}
+		if fires := firing(t, file, known...); len(fires) > 0 {
+			t.Errorf("%s: %v fire for a healthy fleet", file, fires)
+		}
 	}
 }
 

@@ -360,17 +360,21 @@ func TestDashboards(t *testing.T) {
 	checkStock(t, stock, list)
 }
 
-// checkStock verifies queries of the dashboard for stock's metrics.
-func checkStock(t *testing.T, text string, list []instrument) {
-	t.Helper()
-	var all []instrument
+// stockInstruments returns the metrics that stock has, with stock's names.
+func stockInstruments(list []instrument) (stock []instrument) {
 	for _, i := range list {
 		if i.stock != "" {
 			i.name = i.stock
-			all = append(all, i)
+			stock = append(stock, i)
 		}
 	}
-	series := exported(t, append(ofGRPC, all...)...)
+	return stock
+}
+
+// checkStock verifies queries of the dashboard for stock's metrics.
+func checkStock(t *testing.T, text string, list []instrument) {
+	t.Helper()
+	series := exported(t, append(ofGRPC, stockInstruments(list)...)...)
 	for _, p := range parsed(t, text).panels() {
 		for _, target := range targets(p) {
 			for _, fault := range check(target["expr"].(string), series, map[string]bool{}) {
@@ -395,8 +399,11 @@ func TestRules(t *testing.T) {
 			t.Errorf("rule %s has no severity, summary or description", rule.Alert)
 		}
 	}
-	if n := len(accepted(t, stockRules)); n == 0 {
-		t.Error("there are no rules for stock's names")
+	stockSeries := exported(t, stockInstruments(list)...)
+	for _, rule := range accepted(t, stockRules) {
+		for _, fault := range check(rule.Expr, stockSeries, map[string]bool{}) {
+			t.Errorf("stock's rule %s: %s", rule.Alert, fault)
+		}
 	}
 	_, conditions, _ := strings.Cut(read(t, "../METRICS.md"), "\n## What to watch\n")
 	conditions, _, _ = strings.Cut(conditions, "\n## ")

@@ -23,16 +23,16 @@ const (
 	span   = 4 * time.Hour    // of the samples
 )
 
-// firing returns the alerts of the shipped rules that fire at some time with the given series, in the
+// firing returns the alerts of a file of rules that fire at some time with the given series, in the
 // notation of Prometheus' unit tests. The rules are evaluated by Prometheus' engine, and "for" as in
 // Prometheus.
-func firing(t *testing.T, series ...string) map[string]bool {
+func firing(t *testing.T, file string, series ...string) map[string]bool {
 	t.Helper()
 	queryable := &storage.MockQueryable{MockQuerier: store(t, series)}
 	e := engine.NewEngine(engine.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute, Parser: promql})
 	defer func() { _ = e.Close() }()
 	fires := map[string]bool{}
-	for _, r := range accepted(t, rules) {
+	for _, r := range accepted(t, file) {
 		start := time.Unix(0, 0)
 		q, err := e.NewRangeQuery(t.Context(), queryable, nil, r.Expr, start.Add(begin), start.Add(span), step)
 		if err != nil {
