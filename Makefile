@@ -34,6 +34,10 @@ help: ## Print the targets.
 demo: ## Run a demo on loopback: control plane, backends, client.
 	@GO=$(GO) bench/cmd/run.sh demo
 
+.PHONY: page
+page: ## Serve the debug page of the demo's client at PAGE (default 127.0.0.1:6060), until interrupted.
+	@GO=$(GO) bench/cmd/run.sh demo -page $(or $(PAGE),127.0.0.1:6060)
+
 QUICK := unit examples
 REST  := lint apidiff dashboards kubernetes long invariants seeded rollout oldest race bench-once guard portable quickstart fuzz
 

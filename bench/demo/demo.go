@@ -27,6 +27,8 @@ import (
 type Options struct {
 	Out  io.Writer
 	Live bool // Out is a terminal
+	// Still runs the fleet and the RPCs until the context is done, without the scenario.
+	Still bool
 	// Picks compares the cost of a pick with stock grpc-go.
 	Picks bool
 	// Measure is the duration of measurements of shares; 0 means 2.5 s.
@@ -59,8 +61,10 @@ func Run(ctx context.Context, opt Options) (err error) {
 	if s.measure == 0 {
 		s.measure = 2500 * time.Millisecond
 	}
-	fmt.Fprint(opt.Out, "An ADS control plane, nine backends in three localities and a client, all\n"+
-		"real and on loopback. Whatever is claimed is checked. This takes 30 s.\n")
+	if !opt.Still {
+		fmt.Fprint(opt.Out, "An ADS control plane, nine backends in three localities and a client, all\n"+
+			"real and on loopback. Whatever is claimed is checked. This takes 30 s.\n")
+	}
 	if s.fleet, err = startFleet(); err != nil {
 		return err
 	}
@@ -73,6 +77,10 @@ func Run(ctx context.Context, opt Options) (err error) {
 	s.cc = cc
 	s.load = startLoad(cc, workers, rate, func(err error) bool { return strings.Contains(err.Error(), "demo-throttle") })
 	defer s.load.stop()
+	if opt.Still {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	err = s.play(ctx, s.parts(cc, opt.Picks))
 	if ctx.Err() != nil {
 		made, held := s.sum()
