@@ -9,12 +9,21 @@
 //	go run ./bench/cmd/slowpod [-servers 5] [-callers 32] [-policy xdslb_least_latency] [-svg latencies.svg]
 //
 // It takes a minute for each policy, and needs a machine that does nothing else.
+//
+// It has the policies that a channel can use without xDS, except for
+//   - pick_first, which uses one server;
+//   - xdslb_ring_hash and ring_hash, which pick the server by the RPC's hash, however slow it is;
+//   - grpc-go's weighted_round_robin, whose weights follow from the utilization that servers report: these
+//     servers sleep, and use no CPU.
+//
+// All servers answer the probes of xdslb_prequal and count their RPCs, so that they are the same for each policy.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -31,6 +40,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 
 	_ "github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/probe"
 )
 
 var (
@@ -50,6 +60,7 @@ var policies = []struct{ name, config string }{
 	{"xdslb_weighted_round_robin", `{"xdslb_weighted_round_robin": {}}`},
 	{"xdslb_least_request", `{"xdslb_least_request": {}}`},
 	{"xdslb_least_latency", `{"xdslb_least_latency": {}}`},
+	{"xdslb_prequal", `{"xdslb_prequal": {}}`},
 }
 
 // The phases. Between the slow server's change and the phase that is measured the clients may learn
@@ -86,29 +97,44 @@ func (s *server) EmptyCall(ctx context.Context, _ *testgrpc.Empty) (*testgrpc.Em
 
 func main() {
 	flag.Parse()
-	if err := run(); err != nil {
+	if err := run(os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "slowpod:", err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
-	list := make([]*server, *servers)
-	var state resolver.State
-	for i := range list {
+// start starts the servers. stop is never nil.
+func start() (list []*server, state resolver.State, stop func(), err error) {
+	var running []*grpc.Server
+	stop = func() {
+		for _, s := range running {
+			s.Stop()
+		}
+	}
+	for range *servers {
 		lis, err := net.Listen("tcp", "localhost:0")
 		if err != nil {
-			return err
+			return nil, state, stop, err
 		}
-		s := grpc.NewServer()
-		list[i] = new(server)
-		testgrpc.RegisterTestServiceServer(s, list[i])
+		load, one := probe.NewLoad(), new(server)
+		s := grpc.NewServer(load.ServerOption())
+		probe.Register(s, load)
+		testgrpc.RegisterTestServiceServer(s, one)
 		go s.Serve(lis)
-		defer s.Stop()
+		list, running = append(list, one), append(running, s)
 		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: lis.Addr().String()}}})
 	}
-	fmt.Printf("%d servers of %v, one of them %v slower for a while, %d callers; milliseconds\n\n", *servers, *needs, *slower, *callers)
-	fmt.Printf("| policy | healthy p50 | p99 | p99.9 | one slow p50 | p99 | p99.9 | share of the slow one | share after its recovery |\n|---|---|---|---|---|---|---|---|---|\n")
+	return list, state, stop, nil
+}
+
+func run(out io.Writer) error {
+	list, state, stop, err := start()
+	defer stop()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d servers of %v, one of them %v slower for a while, %d callers; milliseconds\n\n", *servers, *needs, *slower, *callers)
+	fmt.Fprintf(out, "| policy | healthy p50 | p99 | p99.9 | one slow p50 | p99 | p99.9 | share of the slow one | share after its recovery |\n|---|---|---|---|---|---|---|---|---|\n")
 	var pictures []picture
 	for _, p := range policies {
 		if *only != "" && p.name != *only {
@@ -127,7 +153,7 @@ func run() error {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		h, s, a := m.results["healthy"], m.results["one slow"], m.results["recovered"]
-		fmt.Printf("| %s | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f %% | %.1f %% |\n", p.name,
+		fmt.Fprintf(out, "| %s | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f %% | %.1f %% |\n", p.name,
 			h.quantile(.5), h.quantile(.99), h.quantile(.999), s.quantile(.5), s.quantile(.99), s.quantile(.999), 100*s.share, 100*a.share)
 		pictures = append(pictures, picture{p.name, m.seconds})
 	}
@@ -244,6 +270,9 @@ type picture struct {
 	seconds []float64
 }
 
+// colors are those of the curves.
+var colors = []string{"#757575", "#6d4c41", "#1565c0", "#2e7d32", "#c62828", "#6a1b9a"}
+
 // draw returns an SVG of the curves, one below the other, with the time in which a server is slow
 // shaded.
 func draw(list []picture) string {
@@ -270,7 +299,7 @@ func draw(list []picture) string {
 	for i, p := range list {
 		base := float64(top + (height+14)*i + height)
 		fmt.Fprintf(&b, `<text x="4" y="%.0f">%s</text><line x1="%d" x2="%d" y1="%.0f" y2="%.0f" stroke="#999"/><text x="%d" y="%.0f" fill="#666">%.0f ms</text>`+"\n", base-height/2, p.name, left, left+width, base, base, left+width+4, base-height+10, most)
-		b.WriteString(`<polyline fill="none" stroke="#1565c0" stroke-width="1.5" points="`)
+		fmt.Fprintf(&b, `<polyline fill="none" stroke="%s" stroke-width="1.5" points="`, colors[i%len(colors)])
 		for s, v := range p.seconds {
 			fmt.Fprintf(&b, "%.1f,%.1f ", x(min(float64(s), total)), base-v/most*height)
 		}
