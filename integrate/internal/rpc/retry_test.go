@@ -84,6 +84,32 @@ func TestRetryUnary(t *testing.T) {
 	}
 }
 
+// TestPushbackResetsBackoff checks that the backoff after a pushback starts at the base again (A6).
+func TestPushbackResetsBackoff(t *testing.T) {
+	policy := &picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 4, BaseBackoff: time.Second, MaxBackoff: time.Minute}
+	synctest.Test(t, func(t *testing.T) {
+		var attempts []time.Time
+		_ = retryUnary(t.Context(), policy, new(emptypb.Empty), nil, func(_ context.Context, opts []grpc.CallOption) error {
+			attempts = append(attempts, time.Now())
+			for _, o := range opts {
+				if o, ok := o.(grpc.TrailerCallOption); ok && len(attempts) == 2 {
+					*o.TrailerAddr = metadata.Pairs(pushbackKey, "5000")
+				}
+			}
+			return status.Error(codes.Unavailable, "x")
+		})
+		if len(attempts) != 4 {
+			t.Fatalf("%d attempts, want 4", len(attempts))
+		}
+		if wait := attempts[2].Sub(attempts[1]); wait != 5*time.Second {
+			t.Errorf("attempt 3 is made %v after an attempt with a pushback of 5s", wait)
+		}
+		if wait := attempts[3].Sub(attempts[2]); wait < 800*time.Millisecond || wait > 1200*time.Millisecond {
+			t.Errorf("attempt 4 is made %v after attempt 3, want the base backoff of 1s, or a fifth more or less", wait)
+		}
+	})
+}
+
 // TestRetryBackoff: the time between attempts is what the policy says, longer or
 // shorter by up to a fifth, twice as much each time up to the maximum (A6, A44).
 func TestRetryBackoff(t *testing.T) {
