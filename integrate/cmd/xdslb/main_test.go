@@ -50,7 +50,8 @@ func call(t testing.TB, args ...string) session {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var out, errors bytes.Buffer
+	var out bytes.Buffer
+	var errors kit.Logs // which the timer of progress may write to at any time
 	e := &env{ctx: ctx, stdout: &out, stderr: &errors, now: time.Now}
 	s := session{code: e.run(args)}
 	s.out, s.errors = out.String(), errors.String()
