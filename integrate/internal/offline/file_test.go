@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,45 +48,6 @@ func document(port int) string {
 }`, port)
 }
 
-// watcher records the outcome of a target.
-type watcher struct {
-	mu     sync.Mutex
-	config *picker.Config
-	errs   int
-	err    error
-}
-
-func (w *watcher) Update(c *picker.Config) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.config = c
-}
-
-func (w *watcher) Error(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.err = err
-	w.errs++
-}
-
-// port returns the port of the endpoint; 0 without a configuration.
-func (w *watcher) port() (port int) {
-	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.config == nil || len(w.config.Clusters) != 1 || len(w.config.Clusters[0].Leaves) != 1 {
-		return 0
-	}
-	for _, p := range w.config.Clusters[0].Leaves[0].Priorities {
-		for _, l := range p.Localities {
-			for _, e := range l.Endpoints.All() {
-				port = int(e.Addr.Port())
-			}
-		}
-	}
-	return port
-}
-
 // TestFile: a resource file beside the bootstrap is a control plane. A change is in use within two
 // seconds. A file that is invalid, cut off or gone keeps the previous resources and is reported, until it is
 // valid again. A file with another target only deletes the target, without an error for channels that use it.
@@ -106,7 +66,7 @@ func TestFile(t *testing.T) {
 		}
 		book := &kit.Logs{}
 		c := xds.Acquire(cfg, xds.Options{Linger: -1, Logger: slog.New(book)})
-		w := &watcher{}
+		w := &modelWatch{}
 		cancel := c.View(nil, "").Watch("svc", "svc", w)
 		defer func() {
 			cancel()
@@ -114,26 +74,24 @@ func TestFile(t *testing.T) {
 			time.Sleep(time.Minute) // its goroutines end
 		}()
 		time.Sleep(time.Second)
-		synctest.Wait()
-		if w.err == nil || !strings.Contains(w.err.Error(), "no such file") {
-			t.Fatalf("error %v without the file", w.err)
+		if err := w.outcome().err; err == nil || !strings.Contains(err.Error(), "no such file") {
+			t.Fatalf("error %v without the file", err)
 		}
 		write(document(1))
 		time.Sleep(2 * time.Second)
-		if got := w.port(); got != 1 {
-			t.Fatalf("port %d, error %v, want port 1", got, w.err)
+		if got := w.outcome(); got.port != 1 {
+			t.Fatalf("port %d, error %v, want port 1", got.port, got.err)
 		}
-		errs := w.errs
 		for i, broken := range []string{document(9)[:200], "", `{"cds": [{"name": 7}]}`, `{"no": "resources"}`} {
 			write(broken)
 			time.Sleep(2 * time.Second)
-			if s := c.Servers()[0]; w.port() != i+1 || s.SourceErr == nil || s.SourceFailures != uint64(i+1) {
-				t.Errorf("%q: port %d, want %d; status %+v", broken, w.port(), i+1, s)
+			if s := c.Servers()[0]; w.outcome().port != i+1 || s.SourceErr == nil || s.SourceFailures != uint64(i+1) {
+				t.Errorf("%q: port %d, want %d; status %+v", broken, w.outcome().port, i+1, s)
 			}
 			write(document(i + 2))
 			time.Sleep(2 * time.Second)
-			if s := c.Servers()[0]; w.port() != i+2 || s.SourceErr != nil {
-				t.Errorf("after %q: port %d, want %d; status %+v", broken, w.port(), i+2, s)
+			if s := c.Servers()[0]; w.outcome().port != i+2 || s.SourceErr != nil {
+				t.Errorf("after %q: port %d, want %d; status %+v", broken, w.outcome().port, i+2, s)
 			}
 		}
 		if lines := book.With("ERROR"); len(lines) == 0 {
@@ -141,14 +99,14 @@ func TestFile(t *testing.T) {
 		}
 		write(strings.ReplaceAll(document(8), `"svc"`, `"other"`))
 		time.Sleep(2 * time.Second)
-		if w.port() == 0 || w.errs != errs {
-			t.Errorf("a channel in use lost its target: %v", w.err)
+		if got := w.outcome(); got.port == 0 || got.lost > 0 {
+			t.Errorf("a channel in use lost its target: %v", got.err)
 		}
-		late := &watcher{}
+		late := &modelWatch{}
 		defer c.View(nil, "").Watch("other", "other", late)()
 		time.Sleep(time.Second)
-		if late.port() != 8 {
-			t.Errorf("port %d of the other target: %v", late.port(), late.err)
+		if got := late.outcome(); got.port != 8 {
+			t.Errorf("port %d of the other target: %v", got.port, got.err)
 		}
 	})
 }

@@ -413,6 +413,14 @@ func (w *modelWatch) Error(err error) {
 	}
 }
 
+// outcome returns what the watch has received.
+func (w *modelWatch) outcome() modelOutcome {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
 func (w *modelWorld) watch(i int) {
 	if w.watches[i] != nil {
 		return
@@ -430,13 +438,10 @@ func (w *modelWorld) unwatch(i int) {
 
 // outcomes returns what the watches have received; nil for a service that is not watched.
 func (w *modelWorld) outcomes() (all [len(modelServices)]*modelOutcome) {
-	synctest.Wait()
 	for i, watch := range w.watches {
 		if watch != nil {
-			watch.mu.Lock()
-			o := watch.last
+			o := watch.outcome()
 			all[i] = &o
-			watch.mu.Unlock()
 		}
 	}
 	return all
