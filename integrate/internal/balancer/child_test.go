@@ -5,9 +5,8 @@ package balancer
 
 import (
 	"fmt"
-	"runtime"
+	"net/netip"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -270,39 +269,6 @@ func TestCustomMoves(t *testing.T) {
 	}
 }
 
-// TestCustomPriorities is A56 with children: children of a lower priority are built when the higher
-// one has failed, kept while it is back, and closed in the end.
-func TestCustomPriorities(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		built()
-		b, cc := newTestLB(t, Config{})
-		b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1)), prio(eps(2)))))
-		one(t)
-		b.to(cc.conn(t, 1), failure)
-		low := one(t)
-		b.to(cc.conn(t, 2), ready)
-		wantPick(t, b, 2)
-		b.to(cc.conn(t, 1), ready)
-		wantPick(t, b, 1)
-		kit.Pass(14 * time.Minute)
-		if low.closed {
-			t.Fatal("the lower priority was closed at once")
-		}
-		b.to(cc.conn(t, 1), failure)
-		wantPick(t, b, 2)
-		b.to(cc.conn(t, 1), ready)
-		kit.Pass(16 * time.Minute)
-		if !low.closed || cc.has(2) {
-			t.Error("the lower priority was kept for ever")
-		}
-		b.to(cc.conn(t, 1), connecting) // hangs: the timer runs
-		kit.Pass(11 * time.Second)
-		one(t)
-		b.to(cc.conn(t, 2), ready)
-		wantPick(t, b, 2)
-	})
-}
-
 // TestCustomIdle: a child that is IDLE connects when an RPC wants it to.
 func TestCustomIdle(t *testing.T) {
 	built()
@@ -364,24 +330,6 @@ func TestCustomOtherAddress(t *testing.T) {
 	}
 }
 
-// TestCustomClose: with the policy all children end, and their connections.
-func TestCustomClose(t *testing.T) {
-	built()
-	b, cc := connected(t, customOf(false, stubA, `{}`, prio(eps(1, 2), eps(3))), 1)
-	b.set(configOf(customOf(false, stubB, `{}`, prio(eps(1, 2), eps(3)))))
-	children := built()
-	b.Close()
-	b.calm()
-	for i, s := range children {
-		if !s.closed {
-			t.Errorf("child %d was not closed", i)
-		}
-	}
-	if cc.Opened != cc.Closed || len(children) != 4 {
-		t.Errorf("opened %d, closed %d, %d children", cc.Opened, cc.Closed, len(children))
-	}
-}
-
 // TestA113Weights: shares of endpoints are localities' and endpoints' normalised
 // weights multiplied in 31 bits, at least 1, without overflow.
 func TestA113Weights(t *testing.T) {
@@ -399,47 +347,100 @@ func TestA113Weights(t *testing.T) {
 	}
 }
 
-// TestCustomServiceChange checks that each RPC is released in the circuit breaker that admitted it
-// while the EDS service of a custom policy's cluster changes (A32, T-CB-1).
-func TestCustomServiceChange(t *testing.T) {
-	b, _ := newTestLB(t, Config{})
-	numbers := series(1, 90)
-	services := []string{"one", "two"}
-	update := func(i int) *picker.Breaker {
-		c := customOf(true, "round_robin", `{}`, prio(eps(numbers...)))
-		c.Leaves[0].Service, c.Leaves[0].MaxRequests = services[i%2], 1000
-		b.Update(configOf(c))
-		for b.talks() {
-			runtime.Gosched()
+// TestSwitchWhileRetired: a priority that is retired when the policy is switched to
+// that of children is used again when it is needed (A52, A56, A62).
+func TestSwitchWhileRetired(t *testing.T) {
+	several := eps(2) // with two addresses (A61)
+	several[0].Extra = &picker.EndpointExtra{Addrs: []netip.AddrPort{addr(102)}}
+	for name, policy := range map[string]picker.Policy{
+		"pick_first": firstOf(true, false).Leaves[0].Policy,
+		"custom":     customOf(false, stubA, `{}`).Leaves[0].Policy,
+	} {
+		for _, second := range [][]picker.Endpoint{eps(2), several} {
+			synctest.Test(t, func(t *testing.T) {
+				b, cc := newTestLB(t, Config{})
+				b.set(configOf(clusterOf("c", prio(eps(1)), prio(second))))
+				b.to(cc.conn(t, 1), failure)
+				b.flush()
+				b.ready(t, 2)
+				wantPick(t, b, 2)
+				b.to(cc.conn(t, 1), idle)
+				b.ready(t, 1)
+				wantPick(t, b, 1) // the second priority is retired
+				next := clusterOf("c", prio(eps(1)), prio(second))
+				next.Leaves[0].Policy = policy
+				b.set(configOf(next))
+				wantPick(t, b, 1)
+				for range 3 { // a child that starts over may try more than once
+					b.to(cc.conn(t, 1), idle)
+					b.flush()
+					_, _ = b.pick() // pick_first connects when an RPC needs it
+					b.calm()
+					b.to(cc.conn(t, 1), failure)
+					b.flush()
+				}
+				kit.Pass(time.Second)
+				if sc := cc.find(2); sc == nil {
+					t.Fatalf("%s: the second priority is not connected", name)
+				} else if multiAddressed(&second[0]) { // pick_first's connection was another
+					b.to(sc, connecting)
+					b.to(sc, ready)
+				}
+				wantPick(t, b, 2)
+			})
 		}
-		b.publishNow()
-		return breakerOf(b)
 	}
-	update(0)
-	b.ready(t, numbers...)
-	stop := make(chan struct{})
-	var rpcs sync.WaitGroup
-	rpcs.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			if res, err := b.picker.Pick(pickInfo()); err == nil {
-				res.Done(endedOK)
-			}
-		}
+}
+
+// TestInheritedFailure: a child that asks a connection to connect which it has taken over,
+// and which has failed since, hears that: it would wait for ever.
+func TestInheritedFailure(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	b.set(configOf(customOf(false, stubA, `{"Lazy":true}`, prio(eps(1)))))
+	g := b.clusters["c"].inUse.groups[0]
+	c, l := g.current, g.localities[0]
+	b.lock()
+	own, err := newConn(l.endpoints[0], l.cfg.At(0)) // as if it came with the endpoint
+	kit.Must(t, err)
+	l.endpoints[0].conn = own
+	b.unlock()
+	var heard []connectivity.State
+	sc, err := c.NewSubConn([]resolver.Address{{Addr: addr(1).String()}}, balancer.NewSubConnOptions{
+		StateListener: func(s balancer.SubConnState) { heard = append(heard, s.ConnectivityState) },
 	})
-	breakers := map[*picker.Breaker]bool{}
-	for i := range 40 {
-		breakers[update(i)] = true
+	kit.Must(t, err)
+	if own.child == nil {
+		t.Fatal("the child does not take over the connection")
 	}
-	close(stop)
-	rpcs.Wait()
-	for breaker := range breakers {
-		if n := breaker.InFlight(); n != 0 {
-			t.Errorf("a circuit breaker has %d RPCs in flight after all RPCs have ended", n)
-		}
+	b.to(cc.conn(t, 1), failure)
+	sc.Connect()
+	b.calm()
+	if !slices.Equal(heard, []connectivity.State{failure}) {
+		t.Errorf("the child heard %v, want TRANSIENT_FAILURE", heard)
+	}
+}
+
+// TestNothingAfterClose: a policy of another package hears nothing more of its SubConns
+// once it is closed.
+func TestNothingAfterClose(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	built()
+	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1)))))
+	c := b.clusters["c"].inUse.groups[0].current
+	heard := 0
+	if _, err := c.NewSubConn([]resolver.Address{{Addr: addr(9).String()}}, balancer.NewSubConnOptions{
+		StateListener: func(balancer.SubConnState) { heard++ },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	sc := cc.conn(t, 9)
+	sc.Connect()
+	b.lock()
+	c.close()
+	b.unlock()
+	sc.To(ready)
+	b.calm()
+	if heard > 0 {
+		t.Error("the policy was called after Close")
 	}
 }

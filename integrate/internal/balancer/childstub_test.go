@@ -120,37 +120,39 @@ func (s *stub) UpdateClientConnState(state balancer.ClientConnState) error {
 	s.mu.Lock()
 	s.state, s.addrs = state, nil
 	s.lazy = state.BalancerConfig.(stubConfig).Lazy
-	var fresh, gone []string
 	for _, e := range state.ResolverState.Endpoints {
 		for _, a := range e.Addresses {
 			s.addrs = append(s.addrs, a.Addr)
-			if s.conns[a.Addr] == nil {
-				fresh = append(fresh, a.Addr)
-			}
 		}
 	}
-	for a := range s.conns {
+	var gone []balancer.SubConn
+	for a, sc := range s.conns {
 		if !slices.Contains(s.addrs, a) {
-			gone = append(gone, a)
+			gone = append(gone, sc)
+			delete(s.conns, a)
+			delete(s.states, a)
 		}
 	}
 	lazy := s.lazy && s.idled == 0
 	s.mu.Unlock()
-	for _, a := range gone {
-		s.mu.Lock()
-		sc := s.conns[a]
-		delete(s.conns, a)
-		delete(s.states, a)
-		s.mu.Unlock()
+	for _, sc := range gone {
 		sc.Shutdown()
 	}
 	if !lazy {
-		for _, a := range fresh {
-			s.open(a)
-		}
+		s.openAll()
 	}
 	s.report()
 	return nil
+}
+
+// openAll makes SubConns to the addresses that have none.
+func (s *stub) openAll() {
+	s.mu.Lock()
+	fresh := slices.DeleteFunc(slices.Clone(s.addrs), func(a string) bool { return s.conns[a] != nil })
+	s.mu.Unlock()
+	for _, a := range fresh {
+		s.open(a)
+	}
 }
 
 func (s *stub) open(a string) {
@@ -244,16 +246,8 @@ func (s *stub) ExitIdle() {
 	defer s.enter()()
 	s.mu.Lock()
 	s.idled++
-	addrs := slices.Clone(s.addrs)
 	s.mu.Unlock()
-	for _, a := range addrs {
-		s.mu.Lock()
-		have := s.conns[a] != nil
-		s.mu.Unlock()
-		if !have {
-			s.open(a)
-		}
-	}
+	s.openAll()
 	s.report()
 }
 

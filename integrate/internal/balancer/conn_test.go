@@ -93,28 +93,6 @@ func randomSplit(rng *rand.Rand, numbers []int) []picker.Priority {
 	return prios
 }
 
-// TestSameUpdate: a configuration that changes nothing for the connections
-// opens and closes nothing, and one with the same clusters publishes nothing
-// that gRPC would have to hear of.
-func TestSameUpdate(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	cfg := configOf(clusterOf("c", prio(eps(1, 2, 3), eps(4))))
-	b.Update(cfg)
-	b.ready(t, 1, 2, 3, 4)
-	b.flush()
-	announced := cc.Announced
-	b.Update(configOf(clusterOf("c", prio(eps(3, 1, 2), eps(4)))))
-	b.flush()
-	b.Update(cfg)
-	b.flush()
-	if cc.Opened != 4 || cc.Closed != 0 {
-		t.Errorf("opened %d and closed %d connections, want 4 and 0", cc.Opened, cc.Closed)
-	}
-	if cc.Announced != announced {
-		t.Errorf("gRPC got %d new pickers, want none", cc.Announced-announced)
-	}
-}
-
 // TestSlowClose: a connection that takes its time to close, as one to a peer that
 // is cut off does, holds up neither configurations nor other connections.
 func TestSlowClose(t *testing.T) {

@@ -132,18 +132,28 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
-// TestWatchedCallsAllocateNothing: the end of an RPC that is counted by endpoint.
-func TestWatchedCallsAllocateNothing(t *testing.T) {
-	b, _ := connected(t, clusterOf("c", prio(eps(1))), 1)
-	b.flush()
-	b.inspected()
-	if n := testing.AllocsPerRun(10000, func() {
-		b.begin(t).Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
-	}); n > 0 {
-		t.Errorf("%v allocations, want none", n)
-	}
-	if e := seen(t, b.inspected(), 1); e.OK < 100 {
-		t.Errorf("%d RPCs are counted", e.OK)
+// TestRPCsAllocateNothing: nothing is allocated for RPCs that are counted by endpoint, nor under least
+// latency.
+func TestRPCsAllocateNothing(t *testing.T) {
+	for name, policy := range map[string]func(*picker.Cluster) *picker.Cluster{
+		"round robin":   func(c *picker.Cluster) *picker.Cluster { return c },
+		"least latency": latency,
+	} {
+		for _, watched := range []bool{false, true} {
+			b, _ := connected(t, policy(clusterOf("c", prio(eps(1, 2)))), 1, 2)
+			b.flush()
+			if watched {
+				b.inspected()
+			}
+			if n := testing.AllocsPerRun(10000, func() {
+				b.begin(t).Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
+			}); n > 0 {
+				t.Errorf("%s, watched %v: %v allocations for an RPC, want none", name, watched, n)
+			}
+			if e := seen(t, b.inspected(), 1); watched && e.OK < 100 {
+				t.Errorf("%s: %d RPCs are counted", name, e.OK)
+			}
+		}
 	}
 }
 

@@ -5,8 +5,6 @@ package balancer
 
 import (
 	"encoding/base64"
-	"errors"
-	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 
@@ -33,116 +31,6 @@ func (cc *fakeCC) open(n int) (numbers []int) {
 		}
 	}
 	return numbers
-}
-
-// TestLazyRing: ring_hash connects to an endpoint when an RPC's hash leads to
-// it, and to no other (A42, A61, T-RING-8); the RPC waits for that one. The
-// channel is IDLE until then.
-func TestLazyRing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
-		b.Update(configOf(ring(clusterOf("c", prio(eps(0, 1, 2, 3), eps(4, 5, 6, 7))))))
-		if n := cc.open(8); len(n) > 0 || cc.Now.ConnectivityState != idle {
-			t.Fatalf("before any RPC endpoints %v connect and the channel is %v, want none and IDLE", n, cc.Now.ConnectivityState)
-		}
-		hash := rand.Uint64()
-		for range 3 {
-			if got, err := b.pickHash(hash); !errors.Is(err, balancer.ErrNoSubConnAvailable) {
-				t.Fatalf("Pick() = %q, %v, want to wait", got, err)
-			}
-			synctest.Wait()
-		}
-		open := cc.open(8)
-		if len(open) != 1 {
-			t.Fatalf("RPCs with one hash woke endpoints %v, want one", open)
-		}
-		first := cc.conn(t, open[0])
-		if first.Connects != 1 {
-			t.Errorf("the endpoint was connected %d times, want once", first.Connects)
-		}
-		b.flush()
-		before := cc.Announced
-		first.To(connecting)
-		first.To(ready)
-		if cc.Announced == before {
-			t.Error("gRPC got no new picker when the endpoint that an RPC waits for became READY")
-		}
-		for range 3 {
-			if got, err := b.pickHash(hash); err != nil || got != first.Addr {
-				t.Fatalf("Pick() = %q, %v, want %s", got, err, first.Addr)
-			}
-		}
-
-		// A connection that is lost is not replaced before it is needed.
-		first.To(idle)
-		b.flush()
-		if first.Connects != 1 || cc.Now.ConnectivityState != idle {
-			t.Errorf("after the connection was lost: %d attempts, channel %v, want 1 and IDLE", first.Connects, cc.Now.ConnectivityState)
-		}
-		_, _ = b.pickHash(hash)
-		synctest.Wait()
-		if first.Connects != 2 {
-			t.Errorf("an RPC for a lost connection made it %d attempts, want 2", first.Connects)
-		}
-	})
-}
-
-// TestLazyRingWakesOne is T-RING-7's last sentence: a priority that counts as CONNECTING or failed
-// while no endpoint is CONNECTING wakes one IDLE endpoint at a time, even if RPCs go elsewhere by
-// then, until one is READY.
-func TestLazyRingWakesOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
-		b.Update(configOf(ring(clusterOf("c", prio(eps(0, 1, 2, 3)), prio(eps(10))))))
-		_, _ = b.pickHash(rand.Uint64())
-		synctest.Wait()
-		failed := map[int]bool{}
-		for len(failed) < 4 {
-			open := cc.open(4)
-			if len(open) != len(failed)+1 {
-				t.Fatalf("with %d failed endpoints %v have SubConns, want one more", len(failed), open)
-			}
-			for _, n := range open {
-				if !failed[n] {
-					cc.conn(t, n).To(failure)
-					failed[n] = true
-				}
-			}
-			if got, want := len(failed) < 2, b.clusters["c"].inUse.phase == dormant || b.clusters["c"].inUse.index == 0; got != want {
-				t.Fatalf("with %d failed endpoints the second priority is in use: %v", len(failed), !want)
-			}
-		}
-		if cc.has(10) {
-			t.Error("the second priority connects before an RPC asks for it")
-		}
-		// A failed endpoint keeps trying by itself.
-		c := cc.conn(t, 2)
-		n := c.Connects
-		c.To(idle)
-		if c.Connects != n+1 {
-			t.Errorf("an endpoint whose back-off is over made %d attempts, want 1", c.Connects-n)
-		}
-		c.To(ready)
-		wantPick(t, b, 2)
-	})
-}
-
-// TestLazyRingTurnsEager: a change of policy keeps connections, and connects the idle endpoints.
-func TestLazyRingTurnsEager(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
-		p := prio(eps(0, 1, 2))
-		b.Update(configOf(ring(clusterOf("c", p))))
-		_, _ = b.pickHash(rand.Uint64())
-		synctest.Wait()
-		first := cc.conn(t, cc.open(3)[0])
-		first.To(ready)
-		first.To(idle)
-		b.Update(configOf(clusterOf("c", p)))
-		if n := cc.open(3); len(n) != 3 || cc.Opened != 3 || first.Connects != 2 {
-			t.Errorf("under EDF endpoints %v are connected, %d SubConns were made, the one that slept got %d attempts, want all, 3, 2", n, cc.Opened, first.Connects)
-		}
-	})
 }
 
 // TestLazyRemoved: an endpoint that leaves while an RPC wakes it is not

@@ -84,33 +84,6 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestEjectedPriority: a priority whose endpoints are all ejected has failed, so the
-// next one is used, until one returns (A50, A75); the channel stays READY.
-func TestEjectedPriority(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, cc := connected(t, detecting(clusterOf("c", prio(eps(1, 2)), prio(eps(3)))), 1, 2)
-		b.load(t, 40, 1, 2)
-		kit.Pass(11 * time.Second)
-		wantPick(t, b) // the next one connects
-		cc.conn(t, 3).To(ready)
-		wantPick(t, b, 3)
-		if cc.Now.ConnectivityState != ready {
-			t.Errorf("channel is %v, want READY", cc.Now.ConnectivityState)
-		}
-		b.load(t, 40, 3)
-		kit.Pass(10 * time.Second) // 21 s
-		b.flush()
-		if _, err := b.pick(); err == nil || !strings.Contains(err.Error(), "1 of its endpoints are ejected") {
-			t.Errorf("Pick() with all endpoints ejected = %v, want an error about ejection", err)
-		}
-		kit.Pass(10 * time.Second) // 31 s
-		wantPick(t, b, 1, 2)
-		if cc.Closed != 0 {
-			t.Errorf("closed %d connections, want none", cc.Closed)
-		}
-	})
-}
-
 // TestDetectionTimer: a change of the configuration keeps the time that has passed
 // of the interval, one that takes away the time left has the timer run at once, and
 // interval 0 does not run without a pause (T-OD-2).
@@ -281,25 +254,6 @@ func TestCounts(t *testing.T) {
 	})
 }
 
-// TestCustomEjection: a custom policy receives TRANSIENT_FAILURE for an endpoint that outlier
-// detection ejects (A50), and READY when its time is over; the connection stays.
-func TestCustomEjection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		built()
-		b, cc := connected(t, detecting(customOf(true, stubA, `{}`, prio(eps(1, 2, 3)))), 1, 2, 3)
-		b.flush()
-		b.load(t, 60, 1)
-		kit.Pass(11 * time.Second)
-		wantPick(t, b, 2, 3)
-		b.load(t, 60)
-		kit.Pass(20 * time.Second)
-		seen := b.shares(t, 6)
-		if len(seen) != 3 || cc.Opened != 3 || cc.Closed != 0 {
-			t.Errorf("picked %v, opened %d, closed %d; want all three, 3, 0", seen, cc.Opened, cc.Closed)
-		}
-	})
-}
-
 // TestConsecutiveFailures: an endpoint is ejected when the last of some consecutive RPCs has failed,
 // before the interval ends, and returns like others. A change of the detectors applies to
 // connected endpoints, and each ejection and return is logged.
@@ -357,39 +311,6 @@ func TestConsecutiveFailures(t *testing.T) {
 		b.load(t, 3, 1)
 		b.Close() // while the decision is due
 		kit.Pass(time.Minute)
-	})
-}
-
-// TestUnsentDoNotEject checks that RPCs that fail before they are sent, for example because there
-// are no call credentials, are no consecutive failures of their endpoint, as in Envoy.
-func TestUnsentDoNotEject(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, _ := newTestLB(t, Config{})
-		c := detecting(clusterOf("c", prio(eps(1, 2))))
-		c.Leaves[0].Outlier.FailurePercentage = nil
-		c.Leaves[0].Outlier.Consecutive5xx = &picker.Consecutive{Failures: 3, Enforcement: 100}
-		b.Update(configOf(c))
-		b.ready(t, 1, 2)
-		fail := func(sent bool) {
-			b.flush()
-			b.rpcs(t, 20, func(endpoint int, info *balancer.DoneInfo) {
-				*info = balancer.DoneInfo{BytesSent: sent}
-				if endpoint == 1 {
-					info.Err = status.Error(codes.Unavailable, "no token")
-				}
-			})
-			kit.Pass(time.Second)
-			b.flush()
-		}
-		fail(false)
-		wantPick(t, b, 1, 2)
-		if n := b.clusters["c"].inUse.ejected(); n != 0 {
-			t.Errorf("%d endpoints are ejected by RPCs that were not sent", n)
-		}
-		fail(true)
-		if n := b.clusters["c"].inUse.ejected(); n != 1 {
-			t.Errorf("%d endpoints are ejected by RPCs that were sent, want 1", n)
-		}
 	})
 }
 

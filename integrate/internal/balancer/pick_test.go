@@ -217,32 +217,6 @@ func TestBreakerKeepsCount(t *testing.T) {
 	})
 }
 
-// TestBreakerBeforePublication checks that an RPC counts for its EDS service if its pick precedes the
-// publication of updates that change the EDS service and change it back (A32, T-CB-2).
-func TestBreakerBeforePublication(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
-		defer b.Close()
-		update := func(service string) {
-			c := clusterOf("early", prio(eps(1)))
-			c.Leaves[0].MaxRequests, c.Leaves[0].Service = 1, service
-			b.Update(configOf(c))
-		}
-		update("one")
-		cc.conn(t, 1).To(ready)
-		b.flush()
-		update("two")
-		update("one")
-		res := b.begin(t)
-		b.flush()
-		if _, err := b.pick(); err == nil {
-			t.Error("max_requests is 1, one RPC is in flight, and another was admitted")
-		}
-		res.Done(endedOK)
-		wantPick(t, b, 1)
-	})
-}
-
 // TestBreakerWithoutLimit checks that RPCs of a cluster without a limit are not counted, and that
 // RPCs that began without a limit do not count for a limit that is set later, and vice versa.
 func TestBreakerWithoutLimit(t *testing.T) {

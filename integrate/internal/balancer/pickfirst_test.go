@@ -139,19 +139,6 @@ func TestPickFirstLocalities(t *testing.T) {
 	wantConns(t, b, cc, 3, 4)
 }
 
-// TestPickFirstPriorities: a failed list fails over to the next priority (A56).
-func TestPickFirstPriorities(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	b.set(configOf(firstOf(true, false, prio(eps(1)), prio(eps(2)))))
-	wantConns(t, b, cc, 1)
-	b.to(cc.conn(t, 1), failure)
-	wantConns(t, b, cc, 1, 2)
-	b.to(cc.conn(t, 2), ready)
-	wantPick(t, b, 2)
-	b.to(cc.conn(t, 1), ready)
-	wantPick(t, b, 1)
-}
-
 // TestPickFirstAddresses: endpoints' addresses are tried in order, and that which
 // answers is the endpoint's (A61).
 func TestPickFirstAddresses(t *testing.T) {
@@ -203,16 +190,4 @@ func TestWeightedShuffle(t *testing.T) {
 			t.Errorf("endpoint %d came first %d times of %d, want about %.0f", i, first[i], n, want)
 		}
 	}
-}
-
-// TestPickFirstEjection: outlier detection leaves pick_first alone, which has no
-// other endpoint to send RPCs to.
-func TestPickFirstEjection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, _ := connected(t, detecting(firstOf(true, false, prio(eps(1, 2)))), 1)
-		b.flush()
-		b.load(t, 60, 1)
-		kit.Pass(11 * time.Second)
-		wantPick(t, b, 1)
-	})
 }

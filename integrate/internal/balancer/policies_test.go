@@ -281,17 +281,6 @@ func TestLeastLatencyAfterClose(t *testing.T) {
 	})
 }
 
-// TestLeastLatencyAllocs: nothing is allocated for an RPC.
-func TestLeastLatencyAllocs(t *testing.T) {
-	b, _ := connected(t, latency(clusterOf("c", prio(eps(1, 2)))), 1, 2)
-	b.flush()
-	if n := testing.AllocsPerRun(10000, func() {
-		b.begin(t).Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
-	}); n != 0 {
-		t.Errorf("Pick and Done allocate %v times", n)
-	}
-}
-
 // TestSlowStart: the share of an endpoint that becomes READY beside others follows
 // Envoy's curve, the weight times max(min, (t/window)^(1/aggression)), as time goes
 // by and without anything else happening; and so it does after a reconnection.

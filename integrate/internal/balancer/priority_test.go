@@ -51,24 +51,10 @@ func wantPick(t *testing.T, b *testLB, numbers ...int) {
 	}
 }
 
-// TestNothingSpills checks that a priority keeps all RPCs while one of its endpoints is READY
-// (A27-EDSP-4).
-func TestNothingSpills(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	b.Update(configOf(clusterOf("c", prio(eps(1, 2, 3, 4)), prio(eps(5)))))
-	for n := 1; n <= 4; n++ {
-		cc.conn(t, n).To(failure)
-	}
-	cc.conn(t, 5).To(ready)
-	wantPick(t, b, 5)
-	cc.conn(t, 4).To(ready)
-	wantPick(t, b, 4)
-}
-
 // TestFailoverAtOnce: a priority whose endpoints have all failed is given up
 // without waiting for the timer, lower ones connect only then (A56 lazy
-// creation, A27-EDSP-2), and the higher one gets the traffic back as soon as it is
-// READY.
+// creation, A27-EDSP-2), and the higher one gets all RPCs back as soon as one of its
+// endpoints is READY (A27-EDSP-4).
 func TestFailoverAtOnce(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	b.Update(configOf(clusterOf("c", prio(eps(1, 2)), prio(eps(3)))))
@@ -129,44 +115,6 @@ func TestFailoverTimer(t *testing.T) {
 	})
 }
 
-// TestFirstConnectingPriority is T-PRIO-2: with no priority READY and no timer
-// pending RPCs wait for the first that is connecting, and fail only if all
-// have failed.
-func TestFirstConnectingPriority(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
-		b.Update(configOf(clusterOf("c", prio(eps(1)), prio(eps(2)))))
-		kit.Pass(11 * time.Second) // P0 hangs
-		cc.conn(t, 2).To(failure)
-		wantPick(t, b)
-		cc.conn(t, 1).To(failure)
-		b.flush()
-		_, err := b.pick()
-		if err == nil || !strings.Contains(err.Error(), "connection refused") {
-			t.Fatalf("Pick() error = %v, want the latest connection error", err)
-		}
-		if _, ok := status.FromError(err); ok {
-			t.Fatalf("Pick() error %v is a status, so that wait-for-ready RPCs do not wait", err)
-		}
-	})
-}
-
-// TestNewTopPriority: an update that puts a priority above the one in use
-// leaves the traffic where it is until the new one is READY.
-func TestNewTopPriority(t *testing.T) {
-	b, cc := connected(t, clusterOf("c", zone("low", eps(1))), 1)
-	wantPick(t, b, 1)
-	b.Update(configOf(clusterOf("c", zone("top", eps(2)), zone("low", eps(1)))))
-	wantPick(t, b, 1)
-	cc.conn(t, 2).To(connecting)
-	wantPick(t, b, 1)
-	cc.conn(t, 2).To(ready)
-	wantPick(t, b, 2)
-	if cc.Opened != 2 || cc.Closed != 0 {
-		t.Errorf("opened %d and closed %d connections, want 2 and 0", cc.Opened, cc.Closed)
-	}
-}
-
 // TestEmptyPriority: priorities without usable endpoints have failed from the
 // start (A27-CLA-7), and a cluster with none at all fails RPCs (A27-CLA-1).
 func TestEmptyPriority(t *testing.T) {
@@ -188,32 +136,6 @@ func TestEmptyPriority(t *testing.T) {
 // zone makes a priority of one locality.
 func zone(name string, endpoints []picker.Endpoint) picker.Priority {
 	return picker.Priority{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: name}, Weight: 1, Endpoints: picker.ListOf(endpoints...)}}}
-}
-
-// TestPriorityKeepsLower is T-PRIO-3: while a priority that lost its connections has time to get
-// them back, the connections of lower priorities stay, and a change of the policy keeps all of
-// them.
-func TestPriorityKeepsLower(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, cc := newTestLB(t, Config{})
-		cfg := func(kind picker.PolicyKind) *picker.Config {
-			c := clusterOf("c", zone("a", eps(1)), zone("b", eps(2)))
-			c.Leaves[0].Policy.Kind = kind
-			return configOf(c)
-		}
-		b.Update(cfg(picker.PolicyEDF))
-		cc.conn(t, 1).To(failure)
-		b.ready(t, 2, 1)
-		wantPick(t, b, 1)
-		cc.conn(t, 1).To(idle) // 10 s to connect
-		kit.Pass(5 * time.Second)
-		b.Update(cfg(picker.PolicyRoundRobin))
-		if b.flush(); cc.Opened != 2 || cc.Closed != 0 {
-			t.Fatalf("%d connections opened and %d closed, want 2 and 0", cc.Opened, cc.Closed)
-		}
-		kit.Pass(6 * time.Second)
-		wantPick(t, b, 2)
-	})
 }
 
 // TestPriorityRemoved is T-PRIO-4: a priority that leaves the configuration is
@@ -314,5 +236,26 @@ func TestPriorityReactivatedConnecting(t *testing.T) {
 		cc.conn(t, 1).To(connecting)
 		cc.conn(t, 0).To(failure)
 		wantFailover(t, b, cc, 2)
+	})
+}
+
+// TestLatestConnectionError: RPCs that fail say the latest connection error, also if the cluster had
+// failed before. The error is no status, so that wait-for-ready RPCs wait.
+func TestLatestConnectionError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.set(configOf(clusterOf("c", prio(eps(1)))))
+		sc := cc.conn(t, 1)
+		for _, text := range []string{"connection refused", "certificate has expired"} {
+			cc.Refused = errors.New(text)
+			sc.To(connecting)
+			sc.To(failure)
+			kit.Pass(2 * time.Second)
+			if _, err := b.pick(); err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("Pick() error = %v, want it to say %q", err, text)
+			} else if _, final := status.FromError(err); final {
+				t.Errorf("Pick() error %v is a status, so that wait-for-ready RPCs do not wait", err)
+			}
+		}
 	})
 }

@@ -129,7 +129,7 @@ func a56State(before connectivity.State, conn *modelConn) connectivity.State {
 
 // TestA56 changes the states of three priorities and the time at random, and compares every pick
 // with the oracle: the priority in use, the time at which the next is tried, and the priorities
-// that stay connected (T-PRIO-1 to 4).
+// that stay connected (T-PRIO-1, T-PRIO-2, T-PRIO-3, T-PRIO-4).
 func TestA56(t *testing.T) {
 	runs := 200
 	if testing.Short() {
