@@ -84,6 +84,33 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// TestEjectedPriority: a priority whose endpoints are all ejected has failed, so the
+// next one is used, until one returns (A50, A75); the channel stays READY.
+func TestEjectedPriority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := connected(t, detecting(clusterOf("c", prio(eps(1, 2)), prio(eps(3)))), 1, 2)
+		b.load(t, 40, 1, 2)
+		kit.Pass(11 * time.Second)
+		wantPick(t, b) // the next one connects
+		cc.conn(t, 3).To(ready)
+		wantPick(t, b, 3)
+		if cc.Now.ConnectivityState != ready {
+			t.Errorf("channel is %v, want READY", cc.Now.ConnectivityState)
+		}
+		b.load(t, 40, 3)
+		kit.Pass(10 * time.Second) // 21 s
+		b.flush()
+		if _, err := b.pick(); err == nil || !strings.Contains(err.Error(), "1 of its endpoints are ejected") {
+			t.Errorf("Pick() with all endpoints ejected = %v, want an error about ejection", err)
+		}
+		kit.Pass(10 * time.Second) // 31 s
+		wantPick(t, b, 1, 2)
+		if cc.Closed != 0 {
+			t.Errorf("closed %d connections, want none", cc.Closed)
+		}
+	})
+}
+
 // TestDetectionTimer: a change of the configuration keeps the time that has passed
 // of the interval, one that takes away the time left has the timer run at once, and
 // interval 0 does not run without a pause (T-OD-2).
