@@ -191,3 +191,15 @@ func TestWeightedShuffle(t *testing.T) {
 		}
 	}
 }
+
+// TestPickFirstEjection: outlier detection leaves pick_first alone, which has no
+// other endpoint to send RPCs to.
+func TestPickFirstEjection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := connected(t, detecting(firstOf(true, false, prio(eps(1, 2)))), 1)
+		b.flush()
+		b.load(t, 60, 1)
+		kit.Pass(11 * time.Second)
+		wantPick(t, b, 1)
+	})
+}

@@ -239,6 +239,31 @@ func TestPriorityReactivatedConnecting(t *testing.T) {
 	})
 }
 
+// TestRetiredAboveConnecting: a retired priority that an update puts between a new one,
+// which still connects, and the one in use is used, and not retired while it is (A56).
+func TestRetiredAboveConnecting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{RetireAfter: 5 * time.Second})
+		of := func(zones ...int) *picker.Cluster {
+			var prios []picker.Priority
+			for _, n := range zones {
+				prios = append(prios, zone(string(rune('a'+n)), eps(n)))
+			}
+			return clusterOf("c", prios...)
+		}
+		b.set(configOf(of(1, 2)))
+		b.to(cc.conn(t, 1), failure)
+		b.flush()
+		b.ready(t, 2, 1)
+		wantPick(t, b, 1) // 2 is retired
+		b.set(configOf(of(3, 2, 1)))
+		b.to(cc.conn(t, 3), connecting)
+		wantPick(t, b, 2)
+		kit.Pass(6 * time.Second)
+		wantPick(t, b, 2)
+	})
+}
+
 // TestLatestConnectionError: RPCs that fail say the latest connection error, also if the cluster had
 // failed before. The error is no status, so that wait-for-ready RPCs wait.
 func TestLatestConnectionError(t *testing.T) {
