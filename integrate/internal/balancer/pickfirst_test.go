@@ -203,3 +203,26 @@ func TestPickFirstEjection(t *testing.T) {
 		wantPick(t, b, 1)
 	})
 }
+
+// TestAddressesReordered: pick_first learns of another order of an endpoint's
+// addresses (A61), and the connection stays.
+func TestAddressesReordered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		first := eps(2)
+		first[0].Extra = &picker.EndpointExtra{Addrs: []netip.AddrPort{addr(102)}}
+		b.set(configOf(clusterOf("c", prio(first))))
+		b.to(cc.conn(t, 2), connecting)
+		b.to(cc.conn(t, 2), ready)
+		wantPick(t, b, 2)
+		reordered := eps(102)
+		reordered[0].Extra = &picker.EndpointExtra{Addrs: []netip.AddrPort{addr(2)}}
+		b.set(configOf(clusterOf("c", prio(reordered))))
+		wantPick(t, b, 2)
+		b.to(cc.conn(t, 2), idle)
+		kit.Pass(100 * time.Millisecond) // the second address would have its turn after 250 ms
+		if !cc.has(102) {
+			t.Error("after the connection was lost pick_first starts with the address that was the first")
+		}
+	})
+}

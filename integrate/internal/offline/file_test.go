@@ -126,11 +126,11 @@ func TestFileOfAuthority(t *testing.T) {
 		kit.Must(t, err)
 		c := xds.Acquire(cfg, xds.Options{Linger: -1, Logger: slog.New(slog.DiscardHandler), DialOptions: []grpc.DialOption{
 			grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errors.New("unreachable") })}})
-		w := &watcher{}
+		w := &modelWatch{}
 		cancel := c.View(nil, "").Watch(strings.Trim(listener, `"`), "svc", w)
 		time.Sleep(2 * time.Second)
-		if got := w.port(); got != 7 {
-			t.Errorf("port %d, error %v; want port 7", got, w.err)
+		if got := w.outcome(); got.port != 7 {
+			t.Errorf("port %d, error %v; want port 7", got.port, got.err)
 		}
 		cancel()
 		c.Release()
