@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -442,5 +443,38 @@ func TestNothingAfterClose(t *testing.T) {
 	b.calm()
 	if heard > 0 {
 		t.Error("the policy was called after Close")
+	}
+}
+
+// TestCustomServiceChange checks that an RPC is released in the circuit breaker that admitted it if the EDS service of
+// a custom policy's cluster changes between its admission and the policy's pick (A32, T-CB-1).
+func TestCustomServiceChange(t *testing.T) {
+	for _, flat := range []bool{false, true} {
+		built()
+		b, _ := newTestLB(t, Config{})
+		update := func(service string) *picker.Breaker {
+			c := customOf(flat, stubA, `{}`, prio(eps(1, 2)))
+			c.Leaves[0].Service, c.Leaves[0].MaxRequests = service, 1000
+			b.Update(configOf(c))
+			b.flush()
+			return breakerOf(b)
+		}
+		breakers := map[string]*picker.Breaker{"one": update("one")}
+		b.ready(t, 1, 2)
+		b.flush()
+		one(t).onPick = sync.OnceFunc(func() { breakers["two"] = update("two") })
+		res, err := b.picker.Pick(pickInfo())
+		if err == nil {
+			res.Done(endedOK)
+		}
+		if breakers["two"] == nil || breakers["two"] == breakers["one"] {
+			t.Errorf("flat %v: the EDS service did not change during the pick", flat)
+			continue
+		}
+		for service, breaker := range breakers {
+			if n := breaker.InFlight(); n != 0 {
+				t.Errorf("flat %v: the circuit breaker of EDS service %q has %d RPCs in flight after all RPCs have ended, want none", flat, service, n)
+			}
+		}
 	}
 }

@@ -52,6 +52,7 @@ type stub struct {
 	idled  int  // calls of ExitIdle
 	picks  int
 	dones  int
+	onPick func() // runs within a pick
 	closed bool
 }
 
@@ -227,6 +228,9 @@ func (p *stubPicker) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
 	s := p.s
+	if s.onPick != nil {
+		s.onPick()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := p.up[s.picks%len(p.up)]
