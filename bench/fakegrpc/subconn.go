@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// SubConnSize is the size in bytes of a Channel's SubConn on the heap.
-const SubConnSize = 96
+// SubConnSize is the size in bytes of a Channel's SubConn on the heap, with the text of an IPv4 address.
+const SubConnSize = 96 + 16
 
 // A SubConn connects only after Connect was called while it was IDLE, moves one state at a time,
 // and reports SHUTDOWN last:
