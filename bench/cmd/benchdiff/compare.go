@@ -21,7 +21,7 @@ const (
 	window = 20e6 // ns
 	// repeats is the number of measurements in a process.
 	repeats = 3
-	// more is how many times as many rounds are made for benchmarks that seem slower.
+	// more is how many times as many rounds are made for benchmarks that may be slower.
 	more = 4
 )
 
@@ -67,7 +67,7 @@ func (c *comparison) add(which int, name string, s sample) {
 }
 
 // run measures the benchmarks that both versions have, alternately. Afterwards it goes on with
-// those that seem slower.
+// those that two of the three signs call slower.
 func (c *comparison) run() error {
 	var active []*row
 	for _, r := range c.rows {
@@ -97,7 +97,7 @@ func (c *comparison) run() error {
 		if round >= c.rounds {
 			var slower []*row
 			for _, r := range active {
-				if r.slower() {
+				if r.signs() > 1 {
 					slower = append(slower, r)
 				}
 			}
@@ -120,16 +120,36 @@ func (r *row) quantiles(which int) (q [2]float64) {
 	return [...]float64{least, quartile}
 }
 
-// slower reports whether the working tree is slower: both by the minimum and by the lower quartile, since
-// a process is sometimes faster than all others, by the addresses of its memory.
-func (r *row) slower() bool {
+// slower reports whether the working tree is slower: by the minimum and by the lower quartile, since
+// a process is sometimes faster than all others, by the addresses of its memory, and in the median of the
+// rounds, since other load that lasts for some rounds slows down both versions.
+func (r *row) slower() bool { return r.signs() == 3 }
+
+// signs returns how many of the three say that the working tree is slower.
+func (r *row) signs() (n int) {
 	base, head := r.quantiles(0), r.quantiles(1)
 	for i := range base {
-		if head[i] <= base[i]*limitRatio || head[i] <= base[i]+limitNs {
-			return false
+		if head[i] > base[i]*limitRatio && head[i] > base[i]+limitNs {
+			n++
 		}
 	}
-	return true
+	if r.ratio() > limitRatio {
+		n++
+	}
+	return n
+}
+
+// ratio returns the median of the ratios of the two versions in the same round.
+func (r *row) ratio() float64 {
+	var ratios stats.Float64Data
+	for round, base := range r.ns[0] {
+		ratios = append(ratios, r.ns[1][round]/base)
+	}
+	median, err := ratios.Median()
+	if err != nil {
+		return 1 // not measured
+	}
+	return median
 }
 
 // report prints the comparison, and reports whether the working tree is worse.
@@ -145,8 +165,8 @@ func (c *comparison) report(w io.Writer) (worse bool) {
 		}
 		base, head := r.quantiles(0), r.quantiles(1)
 		percent := func(i int) float64 { return 100 * (head[i]/base[i] - 1) }
-		fmt.Fprintf(w, "%-40s %7.1f → %7.1f ns  %+6.1f %%  (lower quartile of %2d: %+6.1f %%)  %g → %g allocs",
-			r.name, base[0], head[0], percent(0), len(r.ns[1]), percent(1), r.allocs[0], r.allocs[1])
+		fmt.Fprintf(w, "%-40s %7.1f → %7.1f ns  %+6.1f %%  (of %2d: lower quartile %+6.1f %%, median of rounds %+6.1f %%)  %g → %g allocs",
+			r.name, base[0], head[0], percent(0), len(r.ns[1]), percent(1), 100*(r.ratio()-1), r.allocs[0], r.allocs[1])
 		if r.slower() {
 			worse = true
 			fmt.Fprint(w, "  SLOWER")

@@ -10,8 +10,8 @@
 // the system accounts to the process for them is compared: unlike the duration, it does not
 // include other processes. Other load can only increase it, by caches and by processors that
 // share a core, so each version is represented by its minimum and by its lower quartile; both
-// must have increased. A benchmark that seems slower is run again until it does not, or
-// for four times as many rounds. If no Go file
+// must have increased, and in the median of the rounds as well. A benchmark for which two of the three have
+// increased is run again until they have not, or for four times as many rounds. If no Go file
 // differs, as after a change of documentation, nothing is built.
 package main
 
