@@ -67,7 +67,7 @@ func (c *comparison) add(which int, name string, s sample) {
 }
 
 // run measures the benchmarks that both versions have, alternately. Afterwards it goes on with
-// those that two of the three signs call slower.
+// those for which all statistics increase, or all but one.
 func (c *comparison) run() error {
 	var active []*row
 	for _, r := range c.rows {
@@ -97,7 +97,7 @@ func (c *comparison) run() error {
 		if round >= c.rounds {
 			var slower []*row
 			for _, r := range active {
-				if r.signs() > 1 {
+				if r.increased() >= statistics-1 {
 					slower = append(slower, r)
 				}
 			}
@@ -120,13 +120,16 @@ func (r *row) quantiles(which int) (q [2]float64) {
 	return [...]float64{least, quartile}
 }
 
-// slower reports whether the working tree is slower: by the minimum and by the lower quartile, since
-// a process is sometimes faster than all others, by the addresses of its memory, and in the median of the
-// rounds, since other load that lasts for some rounds slows down both versions.
-func (r *row) slower() bool { return r.signs() == 3 }
+// statistics are the minimum, the lower quartile, and the median ratio of a round.
+const statistics = 3
 
-// signs returns how many of the three say that the working tree is slower.
-func (r *row) signs() (n int) {
+// slower reports whether the working tree is slower by all statistics. The minimum is not sufficient, since a
+// process is sometimes faster than all others, by the addresses of its memory. Other load that lasts for some
+// rounds can increase the minimum and the lower quartile of one version. It changes the ratios of few rounds.
+func (r *row) slower() bool { return r.increased() == statistics }
+
+// increased returns how many statistics increase by more than the limits.
+func (r *row) increased() (n int) {
 	base, head := r.quantiles(0), r.quantiles(1)
 	for i := range base {
 		if head[i] > base[i]*limitRatio && head[i] > base[i]+limitNs {
@@ -139,7 +142,7 @@ func (r *row) signs() (n int) {
 	return n
 }
 
-// ratio returns the median of the ratios of the two versions in the same round.
+// ratio returns the median, over the rounds, of the working tree's time divided by that of the base.
 func (r *row) ratio() float64 {
 	var ratios stats.Float64Data
 	for round, base := range r.ns[0] {

@@ -9,9 +9,9 @@
 // both versions, with a fixed number of iterations that takes some 20 ms, and the CPU time that
 // the system accounts to the process for them is compared: unlike the duration, it does not
 // include other processes. Other load can only increase it, by caches and by processors that
-// share a core, so each version is represented by its minimum and by its lower quartile; both
-// must have increased, and in the median of the rounds as well. A benchmark for which two of the three have
-// increased is run again until they have not, or for four times as many rounds. If no Go file
+// share a core, so three statistics must increase: the minimum, the lower quartile, and the median ratio of a
+// round. A benchmark for which two of the three increase is run again until that ends, or for four
+// times as many rounds. If no Go file
 // differs, as after a change of documentation, nothing is built.
 package main
 
